@@ -59,7 +59,7 @@ void ItemwiseReplay::apply(const tuning::TraceRecord& record, const tuning::Laye
   if (traffic.renamed) layer.cache.drop_from(0);
   adopt_passed(layer, traffic);
   bool reached = true;
-  for (const offload::WantedUnit& unit : traffic.wanted) {
+  for (const policies::WantedUnit& unit : traffic.wanted) {
     const bool hit = layer.cache.touch(unit.unit, unit.slots) && reached;
     reached = hit || !head_.prefixes;
     (hit ? counters_.rows_hit : counters_.rows_missed) += unit.rows_wanted;

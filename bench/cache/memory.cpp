@@ -10,11 +10,11 @@ namespace {
 constexpr std::size_t unit_count = 4096;
 
 /// Asks for all units at once, which takes the most room, and again, when half of them hit.
-Result<offload::ResidentCache> used_cache(const CacheOptions& options) {
+Result<policies::ResidentCache> used_cache(const CacheOptions& options) {
   TERRACE_ASSIGN(auto cache, make_resident_cache(options, unit_count / 2, unit_count));
-  std::vector<offload::WantedUnit> wanted(unit_count);
+  std::vector<policies::WantedUnit> wanted(unit_count);
   for (UnitKey key = 0; key < unit_count; ++key) wanted[key] = {.unit = key, .rows_wanted = 1};
-  offload::CachePlan plan;
+  policies::CachePlan plan;
   for (int step = 0; step < 2; ++step) cache.plan_step(wanted, plan);
   return cache;
 }
@@ -22,7 +22,7 @@ Result<offload::ResidentCache> used_cache(const CacheOptions& options) {
 Question question(const policies::ReplacementEntry& entry) {
   const CacheOptions options{.policy = std::string(entry.name), .admission = "refill"};
   const auto count = [options](Row& row) -> Status {
-    TERRACE_ASSIGN(const offload::ResidentCache cache, used_cache(options));
+    TERRACE_ASSIGN(const policies::ResidentCache cache, used_cache(options));
     row.value = static_cast<double>(cache.state_bytes()) / unit_count;
     row.samples = unit_count;
     return {};

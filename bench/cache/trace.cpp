@@ -55,7 +55,7 @@ Result<Trace> read_trace(const std::string& file, std::uint64_t most) {
     trace.truncated =
         trace.units >= most && trace.records.back().kind == tuning::TraceRecord::Kind::step_end;
     if (trace.truncated) break;
-    for (const offload::WantedUnit& wanted : cutter.cut(record).wanted) {
+    for (const policies::WantedUnit& wanted : cutter.cut(record).wanted) {
       ++trace.units;
       trace.slots += wanted.slots;
     }

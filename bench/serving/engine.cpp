@@ -61,42 +61,30 @@ Result<std::unique_ptr<ServedSequence>> ServingEngine::announce(const MadeUpProm
 }
 
 Result<std::unique_ptr<ServedSequence>> ServingEngine::store(const MadeUpPrompt& prompt) {
-  TERRACE_ASSIGN(auto served, open(prompt));
-  TERRACE_TRY(prompt_.reserve(runtime_->backend(), prompt.tokens * shape().token_bytes()));
-  TERRACE_TRY(served->sequence->begin_prefill(prompt.tokens));
-  for (std::size_t layer = 0; layer < shape().layers; ++layer) {
-    TERRACE_TRY(store_layer(*served, layer));
-  }
-  TERRACE_TRY(served->sequence->end_prefill());
+  TERRACE_ASSIGN(auto served, announce(prompt));
+  while (served->prompt_tokens_left() > 0) TERRACE_TRY(store_piece(served->next()));
   return served;
 }
 
-Status ServingEngine::store_layer(ServedSequence& served, std::size_t layer) {
-  const MadeUpPrompt& prompt = served.prompt;
-  served.traffic.fill_rows(layer, {0, prompt.tokens}, prompt_.host.data());
-  const CopyExtent upload[] = {prompt_.to_device(prompt.tokens * shape().token_bytes())};
-  TERRACE_TRY(copy_now(upload));
-  const auto id = static_cast<LayerId>(layer);
-  Ticket stored;
-  for (std::size_t first = 0; first < prompt.tokens; first += prompt.piece_tokens) {
-    const TokenRange tokens{first, std::min(first + prompt.piece_tokens, prompt.tokens)};
-    const std::byte* const rows = prompt_.device.data() + first * shape().token_bytes();
-    PromptPiece piece{.tokens = tokens, .kv = packed_rows(shape(), rows)};
-    if (tokens.end == prompt.tokens) piece.hints = stored_hints(served, layer, tokens);
-    TERRACE_ASSIGN(stored, served.sequence->append(id, piece, *compute_));
-  }
-  TERRACE_TRY(served.sequence->finish(id, *compute_));
-  // The next layer's rows take the place of these.
-  TERRACE_TRY(wait(stored, runtime_->options().deadline));
-  return compute_->drain(runtime_->options().deadline);
+Status ServingEngine::store_piece(const ServedMember& piece) {
+  TERRACE_TRY(lay_out({&piece, 1}));
+  const StepMember member{piece.served->sequence.get(), piece.tokens};
+  TERRACE_ASSIGN(const auto step, runtime_->begin_step({&member, 1}, *compute_));
+  TERRACE_TRY(step->status(0));
+  // A retention policy goes by the prompt's attention.
+  TERRACE_TRY(runtime_->retention_traits() == nullptr ? append(*step) : attend(*step));
+  return step->status(0);
 }
 
-PromptHints ServingEngine::stored_hints(const ServedSequence& served, std::size_t layer,
-                                        TokenRange last_piece) {
-  const std::size_t count = std::min(served.sequence->query_window_tokens(), last_piece.size());
-  prompt_queries_.resize(count * floats_per_token());
-  served.traffic.fill_queries(layer, {last_piece.end - count, last_piece.end}, prompt_queries_);
-  return {.query_window = prompt_queries_};
+Status ServingEngine::append(Step& step) {
+  for (std::size_t layer = 0; layer < shape().layers; ++layer) {
+    const PromptHints of_piece = hints(layer, batch_.front());
+    const std::byte* const rows =
+        rows_.device.data() + layer * batch_tokens_ * shape().token_bytes();
+    TERRACE_TRY(step.append(static_cast<LayerId>(layer),
+                            {.kv = packed_rows(shape(), rows), .hints = {&of_piece, 1}}));
+  }
+  return step.end();
 }
 
 Duration ServingEngine::busy() const {

@@ -70,8 +70,8 @@ class ServingEngine {
   ServingEngine(const ServingEngine&) = delete;
   ServingEngine& operator=(const ServingEngine&) = delete;
 
-  /// Opens a sequence and stores a prompt, layer by layer in pieces, to which nobody attends: a
-  /// batch is there in little time. Its index may still be under way then.
+  /// Opens a sequence and stores a prompt in pieces, to which nobody attends where the policies
+  /// leave it out: a batch is there in little time. Its index may still be under way then.
   Result<std::unique_ptr<ServedSequence>> store(const MadeUpPrompt& prompt);
 
   /// Opens a sequence that gives its prompt in steps.
@@ -120,13 +120,14 @@ class ServingEngine {
   }
   Status copy_now(std::span<const CopyExtent> extents);
   Result<std::unique_ptr<ServedSequence>> open(const MadeUpPrompt& prompt);
-  Status store_layer(ServedSequence& served, std::size_t layer);
-  PromptHints stored_hints(const ServedSequence& served, std::size_t layer, TokenRange last_piece);
+  Status store_piece(const ServedMember& piece);
 
   /// Places the batch's tokens, and makes their tensors.
   Status lay_out(std::span<const ServedMember> batch);
   void fill_inputs(std::size_t layer, const PlacedMember& member);
   Status attend(Step& step);
+  /// The same of rows alone, of a piece of a prompt.
+  Status append(Step& step);
   PromptHints hints(std::size_t layer, const PlacedMember& member) const;
   [[nodiscard]] std::size_t place_in_tensors(std::size_t layer, const PlacedMember& member) const {
     return layer * batch_tokens_ + member.first;
@@ -137,13 +138,11 @@ class ServingEngine {
   std::unique_ptr<Runtime> runtime_;
   std::unique_ptr<Queue> compute_;
   RowPool pool_;
-  Tensor prompt_;                      ///< [tokens, kv_heads, 2, head_dim], of one layer
-  std::vector<float> prompt_queries_;  ///< of its end
-  Tensor rows_;                        ///< [layers, tokens of the batch, kv_heads, 2, head_dim]
-  Tensor queries_;                     ///< f32 [layers, tokens of the batch, query_heads, head_dim]
-  Tensor outputs_;                     ///< the same
-  std::vector<PlacedMember> batch_;    ///< of the last step
-  std::size_t batch_tokens_ = 0;       ///< all of it
+  Tensor rows_;                      ///< [layers, tokens of the batch, kv_heads, 2, head_dim]
+  Tensor queries_;                   ///< f32 [layers, tokens of the batch, query_heads, head_dim]
+  Tensor outputs_;                   ///< the same
+  std::vector<PlacedMember> batch_;  ///< of the last step
+  std::size_t batch_tokens_ = 0;     ///< all of it
 };
 
 }  // namespace terrace::bench

@@ -76,17 +76,64 @@ struct AtRest {
   ~AtRest() { drain_to_end(measured.queue, measured.deadline); }
 };
 
+/// Exact attention of a prompt's tokens in a layer to each other, as a step enqueues it.
+class PromptAttention {
+ public:
+  /// `arithmetic` has begun these tokens.
+  static Result<PromptAttention> create(Arithmetic& arithmetic, const MeasuredQueue& measured,
+                                        const KvShape& shape, std::size_t tokens) {
+    PromptAttention made;
+    Backend& backend = measured.backend;
+    const std::size_t state_bytes = tile_state_floats(shape, tokens) * sizeof(float);
+    TERRACE_ASSIGN(made.state_, backend.allocate({.bytes = state_bytes}));
+    TERRACE_ASSIGN(made.block_, backend.allocate({.bytes = sizeof(std::byte*)}));
+    TERRACE_ASSIGN(const Buffer source,
+                   backend.allocate({.bytes = sizeof(std::byte*), .tier = Tier::host}));
+    // Rows that are projected lie as in a block of so many tokens.
+    const std::byte* const rows = arithmetic.rows().keys;
+    std::memcpy(source.data(), &rows, sizeof(rows));
+    TERRACE_TRY(measured.copy(Phase::update, {made.block_.data(), source.data(), sizeof(rows)}));
+    const std::size_t numbers = shape.query_heads * shape.head_dim;
+    made.tile_ = {.shape = shape,
+                  .query = arithmetic.query(),
+                  .query_stride = numbers,
+                  .tokens = tokens,
+                  .rows = {.blocks = made.block_.as<std::byte*>(), .block_tokens = tokens},
+                  .row_count = tokens,
+                  .seen = 1,
+                  .state = made.state_.as<float>(),
+                  .first = true,
+                  .output = arithmetic.attention(),
+                  .output_stride = numbers,
+                  .scale = shape.logit_scale()};
+    return made;
+  }
+
+  Status enqueue(const MeasuredQueue& measured) const {
+    const Ops& ops = measured.backend.ops();
+    return ops.tile_attention(measured.queue, Phase::attend, tile_).map([](Ticket) {});
+  }
+
+ private:
+  Buffer state_;
+  Buffer block_;  ///< a table of one block
+  TileAttention tile_;
+};
+
 Result<double> layer_seconds(const LlamaModel& model, const KvShape& shape,
                              const MeasuredQueue& measured, std::size_t tokens) {
-  TERRACE_ASSIGN(const auto arithmetic, make_arithmetic(model, measured.backend, measured.queue,
-                                                        {.kv_dtype = shape.dtype,
-                                                         .chunk_tokens = tokens,
-                                                         .deadline = measured.deadline}));
+  TERRACE_ASSIGN(const auto arithmetic,
+                 make_arithmetic(model, measured.backend, measured.queue,
+                                 {.kv_dtype = shape.dtype, .deadline = measured.deadline}));
+  PromptAttention attention;
   const AtRest at_rest{measured};
-  TERRACE_TRY(arithmetic->begin_prompt(std::vector<TokenId>(tokens)));
+  const std::vector<TokenId> prompt(tokens);
+  TERRACE_TRY(arithmetic->begin({.tokens = prompt}));
+  TERRACE_ASSIGN(attention, PromptAttention::create(*arithmetic, measured, shape, tokens));
   return shortest_seconds(measured.backend.clock(), [&]() -> Status {
-    TERRACE_TRY(arithmetic->project_prompt(0, {0, tokens}));
-    TERRACE_TRY(arithmetic->finish_prompt(0, {0, tokens}));
+    TERRACE_TRY(arithmetic->project(0));
+    TERRACE_TRY(attention.enqueue(measured));
+    TERRACE_TRY(arithmetic->finish(0));
     return measured.drain();
   });
 }

@@ -9,20 +9,14 @@
 namespace terrace::engine {
 namespace {
 
-/// Makes an array of another size anew.
-Status resize(FloatArray& array, std::size_t floats) {
+/// Makes an array of another size anew; 0 rows leave it empty.
+Status resize(FloatArray& array, std::size_t rows, std::size_t row_floats) {
+  TERRACE_ASSIGN(const std::size_t floats, checked_multiply(rows, row_floats));
   if (array.size() == floats) return {};
   array = {};
   TERRACE_ASSIGN(array, FloatArray::create(floats));
   return {};
 }
-
-Status resize_rows(FloatArray& rows, const KvShape& shape, std::size_t tokens) {
-  TERRACE_ASSIGN(const std::size_t bytes, checked_multiply(tokens, shape.token_bytes()));
-  return resize(rows, divide_up(bytes, sizeof(float)));
-}
-
-std::byte* bytes_of(FloatArray& array) { return reinterpret_cast<std::byte*>(array.data()); }
 
 }  // namespace
 
@@ -31,7 +25,7 @@ HostArithmetic::HostArithmetic(const LlamaModel& model, Queue& compute,
     : model_(model),
       compute_(compute),
       shape_(model.config().kv_shape(options.kv_dtype)),
-      chunk_(options.chunk_tokens) {}
+      chunk_rows_(align_up(options.chunk_tokens, multiply_tile_rows)) {}
 
 Result<std::unique_ptr<Arithmetic>> HostArithmetic::create(const LlamaModel& model,
                                                            Backend& backend, Queue& compute,
@@ -39,17 +33,10 @@ Result<std::unique_ptr<Arithmetic>> HostArithmetic::create(const LlamaModel& mod
   TERRACE_TRY(check_room_for_blas(backend.device_threads().concurrency()));
   std::unique_ptr<HostArithmetic> made(new HostArithmetic(model, compute, options));
   const ModelConfig& config = model.config();
-  const std::size_t rows = PromptPlace::rows_max(options.chunk_tokens, multiply_tile_rows);
-  TERRACE_ASSIGN(made->workspace_, model.make_workspace(rows, options.rope_length));
-  TERRACE_ASSIGN(made->prefill_attention_,
-                 PrefillAttention::create(made->shape_, backend.device_threads().concurrency()));
-  TERRACE_ASSIGN(made->chunk_query_, FloatArray::create(rows * config.query_size()));
-  TERRACE_ASSIGN(made->chunk_key_, FloatArray::create(rows * config.kv_size()));
-  TERRACE_ASSIGN(made->chunk_value_, FloatArray::create(rows * config.kv_size()));
-  TERRACE_ASSIGN(made->attention_, FloatArray::create(rows * config.query_size()));
-  TERRACE_ASSIGN(made->step_query_, FloatArray::create(config.layers * config.query_size()));
+  TERRACE_ASSIGN(made->workspace_, model.make_workspace(made->chunk_rows_, options.rope_length));
+  TERRACE_ASSIGN(made->key_, FloatArray::create(made->chunk_rows_ * config.kv_size()));
+  TERRACE_ASSIGN(made->value_, FloatArray::create(made->chunk_rows_ * config.kv_size()));
   TERRACE_ASSIGN(made->logits_, FloatArray::create(config.vocabulary));
-  TERRACE_TRY(resize_rows(made->step_rows_, made->shape_, 1));
   return made;
 }
 
@@ -68,27 +55,49 @@ Status HostArithmetic::enqueue(Work work) {
       .map([](Ticket) {});
 }
 
-KvTensors HostArithmetic::tensors(const FloatArray& rows, std::size_t capacity) const noexcept {
-  const auto* const keys = reinterpret_cast<const std::byte*>(rows.data());
-  return {.keys = keys,
-          .values = keys + shape_.row_bytes() / 2,
-          .token_stride = shape_.row_bytes(),
-          .head_stride = capacity * shape_.row_bytes()};
+template <typename Work>
+Status HostArithmetic::enqueue_chunks(Work work) {
+  for (std::size_t row = 0; row < piece_.count; row += chunk_rows_) {
+    TERRACE_TRY(enqueue([work, chunk = piece_.chunk(row, chunk_rows_)](Parallel& threads) {
+      return work(chunk, threads);
+    }));
+  }
+  return {};
 }
 
-Status HostArithmetic::pack_rows(std::size_t layer, FloatArray& rows, std::size_t capacity,
-                                 std::size_t first, std::size_t count) noexcept {
-  const std::size_t token_elements = shape_.kv_heads * shape_.head_dim;
-  const auto keys =
-      chunk_key_.span().subspan(place_.before * token_elements, count * token_elements);
-  const auto values =
-      chunk_value_.span().subspan(place_.before * token_elements, count * token_elements);
-  TERRACE_TRY(check_rows(layer, keys, values, shape_.dtype));
+Status HostArithmetic::begin(const PieceSetup& piece) {
+  const ModelConfig& config = model_.config();
+  const std::size_t tokens = piece.tokens.size();
+  piece_ = PieceRows::of({piece.position, tokens}, piece.decodes ? 1 : multiply_tile_rows);
+  const std::size_t rows = piece_.count;
+  TERRACE_TRY(resize(hidden_, rows, config.hidden_size));
+  TERRACE_TRY(resize(query_, rows, config.query_size()));
+  TERRACE_TRY(resize(attention_, rows, config.query_size()));
+  TERRACE_TRY(resize(rows_, tokens, divide_up(shape_.token_bytes(), sizeof(float))));
+  TERRACE_TRY(resize(pre_rope_keys_, piece.keeps_pre_rope_keys ? rows : 0, config.kv_size()));
+  TERRACE_TRY(resize(speculated_, piece.speculates ? rows : 0, config.query_size()));
+  return model_.embed(piece.tokens, hidden_of(piece_.before));
+}
+
+void HostArithmetic::release() noexcept {
+  for (FloatArray* const array :
+       {&hidden_, &query_, &attention_, &rows_, &pre_rope_keys_, &speculated_}) {
+    *array = {};
+  }
+}
+
+Status HostArithmetic::pack_rows(std::size_t layer, const PieceRows::Chunk& chunk) noexcept {
   const std::size_t dim = shape_.head_dim;
-  for (std::size_t token = 0; token < count; ++token) {
+  const std::size_t size = shape_.kv_heads * dim;
+  const std::size_t first = chunk.before(piece_) * size;
+  const auto keys = key_.span().subspan(first, chunk.tokens * size);
+  const auto values = value_.span().subspan(first, chunk.tokens * size);
+  TERRACE_TRY(check_rows(layer, keys, values, shape_.dtype));
+  auto* const rows = reinterpret_cast<std::byte*>(rows_.data());
+  for (std::size_t token = 0; token < chunk.tokens; ++token) {
     for (std::size_t head = 0; head < shape_.kv_heads; ++head) {
-      std::byte* const row =
-          bytes_of(rows) + (head * capacity + first + token) * shape_.row_bytes();
+      const std::size_t at = head * piece_.tokens.count + chunk.first_token + token;
+      std::byte* const row = rows + at * shape_.row_bytes();
       const std::size_t from = (token * shape_.kv_heads + head) * dim;
       for (std::size_t i = 0; i < dim; ++i) {
         store_f32(row, shape_.dtype, i, keys[from + i]);
@@ -99,177 +108,94 @@ Status HostArithmetic::pack_rows(std::size_t layer, FloatArray& rows, std::size_
   return {};
 }
 
-Status HostArithmetic::reserve_prompt(std::size_t rows, std::size_t tokens) {
-  TERRACE_ASSIGN(const std::size_t floats, checked_multiply(rows, model_.config().hidden_size));
-  TERRACE_TRY(resize(hidden_, floats));
-  for (FloatArray& kept : prompt_rows_) TERRACE_TRY(resize_rows(kept, shape_, tokens));
-  prompt_tokens_ = tokens;
-  return {};
-}
-
-Status HostArithmetic::begin_prompt(std::span<const TokenId> tokens) {
-  place_ = {};
-  TERRACE_TRY(reserve_prompt(tokens.size(), tokens.size()));
-  return model_.embed(tokens, hidden_.data());
-}
-
-Status HostArithmetic::begin_piece(std::span<const TokenId> tokens, std::size_t position) {
-  place_ = PromptPlace::of_piece({position, tokens.size()}, multiply_tile_rows);
-  TERRACE_TRY(reserve_prompt(PromptPlace::rows_max(chunk_, multiply_tile_rows), chunk_));
-  return model_.embed(tokens, hidden_of(place_.before));
-}
-
-void HostArithmetic::end_prompt() noexcept {
-  hidden_ = {};
-  for (FloatArray& rows : prompt_rows_) rows = {};
-}
-
-Status HostArithmetic::project_prompt(std::size_t layer, RowRange rows) {
-  return enqueue([this, layer, rows, all = place_.computed(rows)](Parallel& threads) {
-    const QkvTargets targets{.query = chunk_query_.data(),
-                             .key = chunk_key_.data(),
-                             .value = chunk_value_.data(),
-                             .key_pre_rope = pre_rope_keys_.data()};
-    model_.project_qkv(layer, hidden_of(place_.row_of(all.first_position)), all, targets,
-                       workspace_, threads);
-    return pack_rows(layer, prompt_rows_[layer % 2], prompt_tokens_,
-                     place_.place_of(rows.first_position), rows.count);
-  });
-}
-
-const float* HostArithmetic::prompt_query() const noexcept {
-  return chunk_query_.data() + place_.before * model_.config().query_size();
-}
-
-KvTensors HostArithmetic::prompt_rows(std::size_t layer) const noexcept {
-  return tensors(prompt_rows_[layer % 2], prompt_tokens_);
-}
-
-Result<std::span<const float>> HostArithmetic::read_queries(std::size_t rows) {
-  return std::span(prompt_query(), rows * model_.config().query_size());
-}
-
-Status HostArithmetic::keep_pre_rope_keys() {
-  if (!pre_rope_keys_.span().empty()) return {};
-  TERRACE_ASSIGN(pre_rope_keys_, FloatArray::create(chunk_key_.span().size()));
-  return {};
-}
-
-Result<std::span<const float>> HostArithmetic::read_pre_rope_keys(std::size_t rows) {
-  const std::size_t size = model_.config().kv_size();
-  return std::span<const float>(pre_rope_keys_.data() + place_.before * size, rows * size);
-}
-
-float* HostArithmetic::prompt_attention() noexcept {
-  return attention_.data() + place_.before * model_.config().query_size();
-}
-
-Status HostArithmetic::attend_prompt(std::size_t layer, RowRange rows) {
-  return enqueue([this, layer, rows](Parallel& threads) {
-    prefill_attention_.run({.query = prompt_query(),
-                            .kv = prompt_rows_[layer % 2].data(),
-                            .out = prompt_attention(),
-                            .capacity = prompt_tokens_,
-                            .first_position = rows.first_position,
-                            .rows = rows.count},
-                           threads);
-  });
-}
-
-Status HostArithmetic::finish_prompt(std::size_t layer, RowRange rows) {
-  return enqueue([this, layer, all = place_.computed(rows)](Parallel& threads) {
-    model_.finish_layer(layer, attention_.data(), all.count,
-                        hidden_of(place_.row_of(all.first_position)), workspace_, threads);
-  });
-}
-
-Status HostArithmetic::begin_step(TokenId token) {
-  place_ = {};
-  TERRACE_TRY(resize(hidden_, model_.config().hidden_size));
-  return model_.embed({&token, 1}, hidden_.data());
-}
-
-Status HostArithmetic::project_step(std::size_t layer, std::size_t position) {
-  return enqueue([this, layer, position](Parallel& threads) {
-    const QkvTargets targets{.query = step_query_.data() + layer * model_.config().query_size(),
-                             .key = chunk_key_.data(),
-                             .value = chunk_value_.data(),
-                             .key_pre_rope = pre_rope_keys_.data()};
-    model_.project_qkv(layer, hidden_.data(), {position, 1}, targets, workspace_, threads);
-    return pack_rows(layer, step_rows_, 1, 0, 1);
-  });
-}
-
-const float* HostArithmetic::step_query(std::size_t layer) const noexcept {
-  return query(layer).data();
-}
-
-KvTensors HostArithmetic::step_rows() const noexcept { return tensors(step_rows_, 1); }
-
-Status HostArithmetic::keep_attention(std::size_t layer) {
-  const std::size_t size = model_.config().query_size();
-  if (kept_attention_.span().empty()) {
-    TERRACE_ASSIGN(kept_attention_, FloatArray::create(model_.config().layers * size));
-  }
-  return enqueue([this, layer, size](Parallel& /*threads*/) {
-    std::copy_n(attention_.data(), size, kept_attention_.data() + layer * size);
-  });
-}
-
-Status HostArithmetic::finish_step(std::size_t layer) {
-  return enqueue([this, layer](Parallel& threads) {
-    model_.finish_layer(layer, attention_.data(), 1, hidden_.data(), workspace_, threads);
-  });
-}
-
-Status HostArithmetic::speculate(std::size_t layer, const float* hidden, RowRange rows) {
-  if (speculated_.span().empty()) {
-    TERRACE_ASSIGN(speculated_, FloatArray::create(chunk_query_.span().size()));
-  }
-  return enqueue([this, layer, hidden, rows](Parallel& threads) {
-    // The chunk's own keys and values are packed by now.
+Status HostArithmetic::project(std::size_t layer) {
+  return enqueue_chunks([this, layer](const PieceRows::Chunk& chunk, Parallel& threads) {
+    const ModelConfig& config = model_.config();
+    const bool keeps = pre_rope_keys_.size() > 0;
     const QkvTargets targets{
-        .query = speculated_.data(), .key = chunk_key_.data(), .value = chunk_value_.data()};
-    model_.project_qkv(layer, hidden, rows, targets, workspace_, threads);
+        .query = query_.data() + chunk.row * config.query_size(),
+        .key = key_.data(),
+        .value = value_.data(),
+        .key_pre_rope = keeps ? pre_rope_keys_.data() + chunk.row * config.kv_size() : nullptr};
+    model_.project_qkv(layer, hidden_of(chunk.row), chunk.computed, targets, workspace_, threads);
+    return pack_rows(layer, chunk);
   });
 }
 
-Status HostArithmetic::speculate_prompt(std::size_t layer, RowRange rows) {
-  const RowRange all = place_.computed(rows);
-  return speculate(layer, hidden_of(place_.row_of(all.first_position)), all);
+const float* HostArithmetic::query() const noexcept {
+  return query_.data() + piece_.before * model_.config().query_size();
 }
 
-Status HostArithmetic::speculate_step(std::size_t layer, std::size_t position) {
-  return speculate(layer, hidden_.data(), {position, 1});
+KvTensors HostArithmetic::rows() const noexcept {
+  const auto* const keys = reinterpret_cast<const std::byte*>(rows_.data());
+  return {.keys = keys,
+          .values = keys + shape_.row_bytes() / 2,
+          .token_stride = shape_.row_bytes(),
+          .head_stride = piece_.tokens.count * shape_.row_bytes()};
+}
+
+float* HostArithmetic::attention() noexcept {
+  return attention_.data() + piece_.before * model_.config().query_size();
+}
+
+Result<std::span<const float>> HostArithmetic::read_queries(std::size_t count) {
+  const std::size_t size = model_.config().query_size();
+  return std::span(query() + (piece_.tokens.count - count) * size, count * size);
+}
+
+std::span<const float> HostArithmetic::read_pre_rope_keys() const noexcept {
+  const std::size_t size = model_.config().kv_size();
+  return pre_rope_keys_.span().subspan(piece_.before * size, piece_.tokens.count * size);
+}
+
+Status HostArithmetic::speculate(std::size_t layer) {
+  return enqueue_chunks([this, layer](const PieceRows::Chunk& chunk, Parallel& threads) {
+    // The tokens' own keys and values are packed by now.
+    const QkvTargets targets{.query = speculated_.data() + chunk.row * model_.config().query_size(),
+                             .key = key_.data(),
+                             .value = value_.data()};
+    model_.project_qkv(layer, hidden_of(chunk.row), chunk.computed, targets, workspace_, threads);
+  });
 }
 
 const float* HostArithmetic::speculated_query() const noexcept {
-  return speculated_.data() + place_.before * model_.config().query_size();
+  return speculated_.data() + piece_.before * model_.config().query_size();
 }
 
-Status HostArithmetic::predict(std::size_t token) {
-  return enqueue([this, token](Parallel& threads) {
-    model_.logits(hidden_of(place_.before + token), 1, logits_.data(), workspace_, threads);
+Status HostArithmetic::keep(std::size_t layer) {
+  const std::size_t size = model_.config().query_size();
+  TERRACE_TRY(resize(kept_, model_.config().layers, 2 * size));
+  return enqueue([this, layer, size](Parallel& /*threads*/) {
+    float* const kept = kept_.data() + layer * 2 * size;
+    std::copy_n(query_.data(), size, kept);
+    std::copy_n(attention_.data(), size, kept + size);
   });
 }
 
-std::span<const float> HostArithmetic::query(std::size_t layer) const noexcept {
+Status HostArithmetic::finish(std::size_t layer) {
+  return enqueue_chunks([this, layer](const PieceRows::Chunk& chunk, Parallel& threads) {
+    model_.finish_layer(layer, attention_.data() + chunk.row * model_.config().query_size(),
+                        chunk.computed.count, hidden_of(chunk.row), workspace_, threads);
+  });
+}
+
+Status HostArithmetic::predict() {
+  return enqueue([this](Parallel& threads) {
+    const std::size_t last = piece_.before + piece_.tokens.count - 1;
+    model_.logits(hidden_of(last), 1, logits_.data(), workspace_, threads);
+  });
+}
+
+std::span<const float> HostArithmetic::kept_query(std::size_t layer) const noexcept {
+  if (kept_.size() == 0) return {};
   const std::size_t size = model_.config().query_size();
-  return step_query_.span().subspan(layer * size, size);
+  return kept_.span().subspan(layer * 2 * size, size);
 }
 
 std::span<const float> HostArithmetic::kept_attention(std::size_t layer) const noexcept {
+  if (kept_.size() == 0) return {};
   const std::size_t size = model_.config().query_size();
-  return kept_attention_.span().empty() ? std::span<const float>{}
-                                        : kept_attention_.span().subspan(layer * size, size);
-}
-
-Result<KvTensors> HostArithmetic::read_rows(const KvTensors& rows, std::size_t first,
-                                            std::size_t /*count*/) {
-  KvTensors from = rows;
-  from.keys += first * rows.token_stride;
-  from.values += first * rows.token_stride;
-  return from;
+  return kept_.span().subspan((layer * 2 + 1) * size, size);
 }
 
 Result<std::unique_ptr<Arithmetic>> make_host_arithmetic(const LlamaModel& model, Backend& backend,

@@ -3,23 +3,22 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <new>
 
 #include "row_check.hpp"
 #include "terrace/core/assert.hpp"
 #include "terrace/core/bytes.hpp"
+#include "terrace/engine/vector_math.hpp"
 
 namespace terrace::engine {
 namespace {
 
 constexpr std::size_t head_dim_max = 1024;  // KvShape::validate refuses more
 
-/// The dot product of a query with a key of `dtype`, in double.
-double dot(const float* query, const std::byte* row, Dtype dtype, std::size_t size) {
+double dot(const float* a, const float* b, std::size_t size) {
   double sum = 0;
-  for (std::size_t i = 0; i < size; ++i) {
-    sum += static_cast<double>(query[i]) * load_f32(row, dtype, i);
-  }
+  for (std::size_t i = 0; i < size; ++i) sum += static_cast<double>(a[i]) * b[i];
   return sum;
 }
 
@@ -36,7 +35,6 @@ Result<ReferenceDecoder> ReferenceDecoder::create(const LlamaModel& model, const
   const std::size_t rows = decoder.options_.chunk_rows =
       std::min(options.chunk_rows, options.capacity);
   TERRACE_ASSIGN(decoder.workspace_, model.make_workspace(rows, options.rope_length));
-  TERRACE_ASSIGN(decoder.attention_, PrefillAttention::create(shape, parallel.concurrency()));
   TERRACE_ASSIGN(decoder.query_, FloatArray::create(rows * config.query_size()));
   TERRACE_ASSIGN(decoder.key_, FloatArray::create(rows * config.kv_size()));
   TERRACE_ASSIGN(decoder.value_, FloatArray::create(rows * config.kv_size()));
@@ -91,13 +89,7 @@ Result<FloatArray> ReferenceDecoder::prefill(std::span<const TokenId> tokens) {
       const std::size_t rows = std::min(options_.chunk_rows, tokens.size() - begin);
       float* chunk = hidden.data() + begin * width;
       TERRACE_TRY(project(layer, chunk, {position_ + begin, rows}));
-      attention_.run({.query = query_.data(),
-                      .kv = layer_rows(layer),
-                      .out = attended_.data(),
-                      .capacity = options_.capacity,
-                      .first_position = position_ + begin,
-                      .rows = rows},
-                     *parallel_);
+      attend(layer, {position_ + begin, rows});
       model_->finish_layer(layer, attended_.data(), rows, chunk, workspace_, *parallel_);
     }
   }
@@ -105,29 +97,42 @@ Result<FloatArray> ReferenceDecoder::prefill(std::span<const TokenId> tokens) {
   return hidden;
 }
 
-void ReferenceDecoder::attend_one(std::size_t layer, std::size_t query_head) {
+void ReferenceDecoder::attend(std::size_t layer, RowRange rows) {
+  const std::size_t heads = model_->config().query_heads;
+  parallel_->for_each(rows.count * heads, [&](std::size_t part) {
+    const std::size_t row = part / heads;
+    attend_one(layer, row, rows.first_position + row, part % heads);
+  });
+}
+
+void ReferenceDecoder::attend_one(std::size_t layer, std::size_t row, std::size_t position,
+                                  std::size_t query_head) {
   const KvShape shape = model_->config().kv_shape(options_.kv_dtype);
   const std::size_t d = shape.head_dim;
-  const std::byte* rows =
+  const std::byte* stored =
       layer_rows(layer) + query_head / shape.group() * options_.capacity * shape.row_bytes();
-  const float* query = query_.data() + query_head * d;
+  const std::size_t at = (row * shape.query_heads + query_head) * d;
   const double scale = 1 / std::sqrt(static_cast<double>(d));
-  const auto score = [&](std::size_t i) {
-    return scale * dot(query, rows + i * shape.row_bytes(), shape.dtype, d);
-  };
-  // Scores are computed twice, so that a part of parallel work need not allocate.
-  double largest = score(0);
-  for (std::size_t i = 1; i <= position_; ++i) largest = std::max(largest, score(i));
-  double denominator = 0;
+  std::array<float, 2 * head_dim_max> key_and_value;
   std::array<double, head_dim_max> sum{};
-  for (std::size_t i = 0; i <= position_; ++i) {
-    const double weight = std::exp(score(i) - largest);
+  double largest = -std::numeric_limits<double>::infinity();
+  double denominator = 0;
+  for (std::size_t i = 0; i <= position; ++i, stored += shape.row_bytes()) {
+    convert_to_f32(stored, shape.dtype, 2 * d, key_and_value.data());
+    const double score = scale * dot(query_.data() + at, key_and_value.data(), d);
+    if (score > largest) {
+      // Sums so far come onto the new scale, for a part of parallel work can keep no scores.
+      const double shrink = std::exp(largest - score);
+      for (std::size_t j = 0; j < d; ++j) sum[j] *= shrink;
+      denominator *= shrink;
+      largest = score;
+    }
+    const double weight = std::exp(score - largest);
     denominator += weight;
-    const std::byte* value = rows + i * shape.row_bytes() + shape.row_bytes() / 2;
-    for (std::size_t j = 0; j < d; ++j) sum[j] += weight * load_f32(value, shape.dtype, j);
+    for (std::size_t j = 0; j < d; ++j) sum[j] += weight * key_and_value[d + j];
   }
   for (std::size_t j = 0; j < d; ++j) {
-    attended_.data()[query_head * d + j] = static_cast<float>(sum[j] / denominator);
+    attended_.data()[at + j] = static_cast<float>(sum[j] / denominator);
   }
 }
 
@@ -140,8 +145,7 @@ Status ReferenceDecoder::step(TokenId token, std::span<float> logits) {
   TERRACE_TRY(model_->embed({&token, 1}, hidden_.data()));
   for (std::size_t layer = 0; layer < model_->config().layers; ++layer) {
     TERRACE_TRY(project(layer, hidden_.data(), {position_, 1}));
-    parallel_->for_each(model_->config().query_heads,
-                        [&](std::size_t head) { attend_one(layer, head); });
+    attend(layer, {position_, 1});
     model_->finish_layer(layer, attended_.data(), 1, hidden_.data(), workspace_, *parallel_);
   }
   model_->logits(hidden_.data(), 1, logits.data(), workspace_, *parallel_);

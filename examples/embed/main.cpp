@@ -9,7 +9,8 @@ using namespace terrace;
 
 namespace {
 
-/// Hands `tokens` rows to Terrace, then attends once; returns how many tokens that step read.
+/// Gives Terrace a prompt of `tokens` rows, then attends with one token; returns how many tokens
+/// that one attended to.
 Result<double> attend_once(const KvShape& shape, const KvTensors& kv, std::size_t tokens,
                            const float* query, float* output) {
   TERRACE_ASSIGN(auto chosen, offload::make_backend("host", {}));
@@ -18,17 +19,22 @@ Result<double> attend_once(const KvShape& shape, const KvTensors& kv, std::size_
   TERRACE_ASSIGN(auto compute, runtime->backend().make_queue({.name = "compute"}));
   TERRACE_ASSIGN(auto sequence, runtime->open_sequence());
 
-  TERRACE_TRY(sequence->begin_prefill(tokens));
-  TERRACE_TRY(sequence->append(LayerId{0}, {.tokens = {0, tokens}, .kv = kv}, *compute));
-  TERRACE_TRY(sequence->finish(LayerId{0}, *compute));
-  TERRACE_TRY(sequence->end_prefill());
-  // Without this the step would attend to all tokens, should the index not be built yet.
+  // The prompt. This model attends to it by itself: its rows alone are appended.
+  TERRACE_TRY(sequence->begin_prompt(tokens));
+  const StepMember prompt[] = {{sequence.get(), tokens}};
+  TERRACE_ASSIGN(auto step, runtime->begin_step(prompt, *compute));
+  TERRACE_TRY(step->append(LayerId{0}, {.kv = kv}));
+  TERRACE_TRY(step->end());
+  TERRACE_TRY(step->status(0));
+  // Without this the next step would attend to all tokens, should the index not be built yet.
   TERRACE_TRY(sequence->await_indexes());
 
-  TERRACE_TRY(sequence->begin_step());
-  TERRACE_TRY(sequence->attend(LayerId{0}, {.query = query, .kv = kv}, output, *compute));
-  TERRACE_TRY(sequence->end_step());
-  TERRACE_TRY(compute->drain(std::chrono::seconds{10}));
+  // A token.
+  const StepMember token[] = {{sequence.get()}};
+  TERRACE_TRY(step->begin_next(token));
+  TERRACE_TRY(step->attend(LayerId{0}, {.query = query, .kv = kv, .output = output}));
+  TERRACE_TRY(step->end());
+  TERRACE_TRY(step->status(0));
   return static_cast<double>(sequence->counters().attended) / 2;  // it has two KV heads
 }
 

@@ -12,10 +12,6 @@ class CallerQueue final : public ExecutedQueue {
       : ExecutedQueue(std::move(executor), limits) {}
   ~CallerQueue() override { executor().stop(); }
 
-  [[nodiscard]] bool finishes_at_once() const noexcept override {
-    return executor().finishes_at_once();
-  }
-
  private:
   Result<Ticket> enqueue(FunctionRef<void(Piece&)> make) override;
   /// Errors: not_ready.

@@ -50,9 +50,6 @@ class Executor {
   /// Whether carrying out a piece takes little time: whoever enqueues it may do so.
   [[nodiscard]] virtual bool is_brief(Piece::Kind kind) const noexcept = 0;
 
-  /// Whether a piece is done when carry_out() returns.
-  [[nodiscard]] virtual bool finishes_at_once() const noexcept = 0;
-
   /// Carries a piece out, whose need is met, or not, where the queue has failed or ends. Publishes
   /// what became of it, now or later in the same order, and lets go of what the piece holds.
   virtual void carry_out(Piece& piece) = 0;

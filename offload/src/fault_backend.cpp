@@ -35,11 +35,12 @@ class FaultBackend::Faults {
     return counters_;
   }
 
-  Verdict judge_piece(Phase phase) {
+  Verdict judge_piece(Phase phase, std::string_view queue) {
     const std::scoped_lock lock(mutex_);
     Verdict verdict{.error = plan_.piece_error, .nth = ++seen_[static_cast<std::size_t>(phase)]};
     verdict.fails = std::ranges::any_of(plan_.pieces, [&](const PieceFault& fault) {
-      return fault.phase == phase && fault.nth == verdict.nth;
+      return fault.phase == phase && (fault.nth == 0 || fault.nth == verdict.nth) &&
+             (fault.queue.empty() || fault.queue == queue);
     });
     if (plan_.piece_probability > 0 && rng_.uniform() < plan_.piece_probability) {
       verdict.fails = true;
@@ -120,7 +121,7 @@ class FaultBackend::FaultQueue final : public Queue {
   }
 
   Result<Faults::Verdict> judge(Phase phase) {
-    const Faults::Verdict verdict = faults_->judge_piece(phase);
+    const Faults::Verdict verdict = faults_->judge_piece(phase, inner_->name());
     if (verdict.delay > Duration{}) {
       const auto late = [delay = verdict.delay] {
         // tidy-allow(library_calls): a made-to-order delay is real time

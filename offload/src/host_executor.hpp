@@ -18,7 +18,6 @@ class HostExecutor final : public Executor {
 
   [[nodiscard]] Need need(const Piece& piece) const override;
   [[nodiscard]] bool is_brief(Piece::Kind /*kind*/) const noexcept override { return false; }
-  [[nodiscard]] bool finishes_at_once() const noexcept override { return true; }
   void carry_out(Piece& piece) override;
   void stop() noexcept override;
 

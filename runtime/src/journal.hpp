@@ -48,6 +48,11 @@ class Journal {
 
   /// `offload_bytes` are the step's, `index_bytes` all since the counters were reset.
   void note_step_end(std::uint64_t offload_bytes, std::uint64_t index_bytes);
+  /// A step that is not reported has ended.
+  void pass_over(std::uint64_t index_bytes) noexcept {
+    reported_index_bytes_ = index_bytes;
+    ids_bytes_ = 0;
+  }
   void reset_counters() noexcept { reported_index_bytes_ = ids_bytes_ = 0; }
 
  private:

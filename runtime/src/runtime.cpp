@@ -25,31 +25,10 @@ Result<std::unique_ptr<Sequence>> Runtime::open_sequence() {
 
 Result<std::unique_ptr<Step>> Runtime::begin_step(std::span<const StepMember> members,
                                                   Queue& compute, const StepOptions& options) {
-  if (members.empty()) return fail(Errc::invalid_argument, "begin_step: a step without a member");
   TERRACE_TRY(state_->check_compute(compute));
-  std::vector<Step::Part> parts;
-  std::size_t tokens = 0;
-  for (const StepMember& member : members) {
-    if (member.sequence == nullptr) {
-      return fail(Errc::invalid_argument, "begin_step: member {} has no sequence", parts.size());
-    }
-    SequenceState* const state = member.sequence->state_.get();
-    const SequenceContext& context = state->parts.context;
-    if (&context.runtime != state_.get()) {
-      return fail(Errc::invalid_argument,
-                  "begin_step: member {}, sequence {} of its runtime, is of another runtime",
-                  parts.size(), index(context.id));
-    }
-    if (member.tokens > max_positions - tokens) {
-      return fail(Errc::invalid_argument,
-                  "begin_step: member {} brings {} tokens; all of a step may bring {}",
-                  parts.size(), member.tokens, max_positions);
-    }
-    tokens += member.tokens;
-    parts.push_back({state, member.tokens});
-  }
-  return std::unique_ptr<Step>(
-      new Step(std::make_unique<Step::State>(*state_, parts, compute, options)));
+  std::unique_ptr<Step> step(new Step(std::make_unique<Step::State>(state_, compute, options)));
+  TERRACE_TRY(step->begin_next(members));
+  return step;
 }
 
 Backend& Runtime::backend() noexcept { return *state_->backend; }
@@ -74,6 +53,7 @@ Result<MemoryNeed> Runtime::memory_need(const NeedQuery& query) const {
                     .index_bytes = terms.sparse_layers() * terms.index_bytes(terms.chunks())};
 }
 
+void Runtime::release_step_memory() { static_cast<void>(state_->release_step_memory()); }
 std::size_t Runtime::block_pool_bytes() const { return state_->block_pool_bytes(); }
 
 }  // namespace terrace

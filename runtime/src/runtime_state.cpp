@@ -118,7 +118,7 @@ Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions option
   }
   TERRACE_ASSIGN(state->pages_, offload::HostPagePool::create(
                                     *state->backend, {.page_bytes = state->block_bytes()}));
-  // Names are checked now, not at the first prefill.
+  // Names are checked now, not at the first prompt.
   if (!state->options.cache.none()) TERRACE_TRY(make_resident_cache(state->options.cache, 1, 1));
   return state;
 }
@@ -171,10 +171,16 @@ void RuntimeState::reserve_cluster_blocks(std::size_t count) {
   while (add_slab()) continue;
 }
 
-bool RuntimeState::trim_pools() {
+bool RuntimeState::release_step_memory() {
   const std::lock_guard lock(pool_mutex_);
   const bool any = !step_memory_.empty();
   step_memory_.clear();
+  return any;
+}
+
+bool RuntimeState::trim_pools() {
+  const bool any = release_step_memory();
+  const std::lock_guard lock(pool_mutex_);
   return blocks_->trim() + cluster_blocks_->trim() > 0 || any;
 }
 

@@ -12,9 +12,9 @@
 #include "terrace/core/retention.hpp"
 #include "terrace/core/retrieval.hpp"
 #include "terrace/offload/host_pages.hpp"
-#include "terrace/offload/resident_cache.hpp"
 #include "terrace/offload/slot_pool.hpp"
 #include "terrace/policies/iteration_planner.hpp"
+#include "terrace/policies/resident_cache.hpp"
 #include "terrace/runtime/options.hpp"
 
 namespace terrace {
@@ -99,6 +99,8 @@ class RuntimeState {
   /// Returns empty slabs, and memory that no step uses, to the backend; returns whether there was
   /// any.
   bool trim_pools();
+  /// Gives up memory of steps that is not lent. Returns whether there was any.
+  bool release_step_memory();
 
   /// Makes a sequence give up a block it can spare, the requester first, and returns empty slabs to
   /// the backend. Returns whether there was such a block.

@@ -31,7 +31,7 @@ std::vector<std::size_t> right_one_by_one(const RunJob& job) {
     std::vector<TokenId> prompt(job.text.tokens.begin(),
                                 job.text.tokens.begin() + std::ptrdiff_t(job.context));
     prompt.insert(prompt.end(), needle.question.begin(), needle.question.end());
-    EXPECT_TRUE(session.decoder->extend(*session.runtime, *session.sequence, prompt).has_value());
+    EXPECT_TRUE(session.decoder->prefill(*session.sequence, prompt).has_value());
     right.push_back(0);
     for (std::size_t i = 0; i < needle.answer.size(); ++i) {
       const bool hit = most_likely(session.decoder->logits()) == needle.answer[i];
@@ -65,11 +65,11 @@ TEST(NeedleQuestions, InPromptsAreAskedWhereDeviceMemoryHoldsOneSequence) {
   const auto prompt = std::span(roomy.text.tokens).first(context);
   Progress progress(/*quiet=*/true);
   Session one = open(roomy, progress);
-  ASSERT_TRUE(one.decoder->extend(*one.runtime, *one.sequence, prompt).has_value());
+  ASSERT_TRUE(one.decoder->prefill(*one.sequence, prompt).has_value());
   const std::size_t peak = one.runtime->backend().memory(Tier::device).peak;
   const RunJob tight = make_job("full", context, std::to_string(peak + peak / 8) + "B");
   Session two = open(tight, progress);
-  ASSERT_TRUE(two.decoder->extend(*two.runtime, *two.sequence, prompt).has_value());
+  ASSERT_TRUE(two.decoder->prefill(*two.sequence, prompt).has_value());
   const auto twin = two.sequence->fork();
   ASSERT_FALSE(twin.has_value()) << "there is room for two: the test would prove nothing";
   EXPECT_EQ(twin.error().code, Errc::out_of_memory);

@@ -45,7 +45,8 @@ RUN = {
     "clustering": {"iterations": list, "planned": bool, "costs": None, "late_layers": COUNT,
                    "hidden_ratio": NUMBER},
     "waits": {reason: NUMBER for reason in WAITS},
-    "memory": {"device_peak_bytes": COUNT, "host_peak_bytes": COUNT},
+    "memory": {"device_peak_bytes": COUNT, "prompt_device_peak_bytes": COUNT,
+               "host_peak_bytes": COUNT},
 }
 NULL_FOR = {
     "full": {"recall", "cache"}, "streaming": {"recall", "cache"},
@@ -256,6 +257,7 @@ class Limits(unittest.TestCase):
         limit = kv_bytes // 4
         run = run_json(*job, "--policy", "pqcache", "--device-memory", limit)["runs"][0]
         self.assertLessEqual(run["memory"]["device_peak_bytes"], limit)
+        self.assertLessEqual(run["memory"]["prompt_device_peak_bytes"], limit)
 
     def test_a_budget_of_more_than_all_tokens_takes_no_more_memory(self):
         job = ("--context", 600, "--decode", 4, "--policy", "pqcache", "--budget")

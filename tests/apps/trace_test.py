@@ -354,7 +354,7 @@ class Clusters(unittest.TestCase):
         for trace in self.traces.values():
             # Each granularity is the better one with some amount of memory.
             tried = set()
-            for memory in range(550, 1500, 50):
+            for memory in range(800, 1700, 50):
                 tune = ("tune", "--trace", trace, "--device-memory", f"{memory}KiB", "--profile",
                         "pcie5-h100")
                 better = self.document(*tune)["recommended"]["parameters"]["granularity"]

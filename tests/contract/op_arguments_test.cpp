@@ -522,14 +522,12 @@ TEST_F(OpArguments, OfTileWeights) {
                                 .row_count = 60,
                                 .seen = -1,
                                 .state = room<float>()},
-                       .token_begin = 1,
                        .weights = {.sums = room<float>(), .stride = 100},
                        .first_column = 40};
   using Op = TileWeights;
   expect_refused<Op>(
       op,
       {{[](Op& o) { o.tile.shape.head_dim = 0; }, "has a zero"},
-       {[](Op& o) { o.token_begin = 4; }, "token_begin must not be above"},
        {[](Op& o) { o.tile.query = nullptr; }, "query must be given"},
        {[](Op& o) { o.tile.state = nullptr; }, "state must be given"},
        {[](Op& o) { o.tile.rows.blocks = nullptr; }, "rows must have blocks"},
@@ -550,7 +548,7 @@ TEST_F(OpArguments, OfTileWeights) {
   shared.tile.output = shared.weights.sums;
   EXPECT_TRUE(validate(shared).has_value()) << "what is read may overlap; output is not used";
   Op none = op;
-  none.token_begin = 3;
+  none.tile.tokens = 0;
   none.weights.sums = nullptr;
   EXPECT_TRUE(validate(none).has_value()) << "there are no tokens to sum over";
   Op nothing = op;

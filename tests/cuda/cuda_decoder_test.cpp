@@ -18,7 +18,7 @@ using nlohmann::json;
 struct Decoding {
   Decoding(const LlamaModel& model, const std::string& policy, std::unique_ptr<Backend> backend,
            Dtype kv_dtype = Dtype::f32, std::size_t rope_length = 0,
-           std::size_t chunk_tokens = 48) {
+           std::size_t chunk_tokens = 512) {
     RuntimeOptions options{.shape = model.config().kv_shape(kv_dtype),
                            .policy = policy,
                            .budget = {.kind = TokenBudget::Kind::tokens, .value = 64},
@@ -26,10 +26,9 @@ struct Decoding {
                            .until_ready = UntilReady::wait,
                            .deadline = std::chrono::hours{1}};  // sanitizers take minutes
     runtime = Runtime::open(options, std::move(backend)).value();
-    decoder = Decoder::create(
-                  model, runtime->backend(),
-                  {.kv_dtype = kv_dtype, .chunk_tokens = chunk_tokens, .rope_length = rope_length})
-                  .value();
+    decoder =
+        Decoder::create(model, *runtime, {.chunk_tokens = chunk_tokens, .rope_length = rope_length})
+            .value();
     sequence = runtime->open_sequence().value();
   }
 
@@ -103,8 +102,11 @@ TEST(CudaDecoder, PredictsWhatTheHostDoes) {
   for (const std::string policy : {"full", "streaming", "qpq", "infinigen"}) {
     Decoding on_host(tiny, policy, host());
     Decoding on_device(tiny, policy, cuda());
-    on_host.decode(text, text.size() - 4);
-    on_device.decode(text, text.size() - 4);
+    AttentionProbe probe(tiny.config().kv_shape(Dtype::f32), text.size());
+    for (Decoding* const run : {&on_host, &on_device}) {
+      run->decoder->observe(&probe);
+      run->decode(text, text.size() - 4);
+    }
     for (std::size_t i = 0; i < on_host.decoder->logits().size(); ++i) {
       // A row more or less may be selected where two weigh alike.
       const double tolerance = policy == "qpq" || policy == "infinigen" ? 0.1 : f32_tolerance;
@@ -121,14 +123,16 @@ TEST(CudaDecoder, PredictsWhatTheHostDoes) {
   }
 }
 
-/// Logits behind a prompt in two turns, in pieces of `chunk` tokens, and one step.
-std::vector<float> logits_in_pieces(std::unique_ptr<Backend> backend, std::size_t chunk) {
+/// Logits behind a prompt in two turns, and one step.
+std::vector<float> logits_in_pieces(std::unique_ptr<Backend> backend, std::size_t piece,
+                                    std::size_t chunk) {
   const LlamaModel model = LlamaModel::load(golden_folder() + "/llama3_rope_model").value();
-  const auto tokens = tokens_of(cases_of("llama3_rope_logits.json").back());
-  const auto text = std::span(tokens).first(130);
+  const auto golden = tokens_of(cases_of("llama3_rope_logits.json").back());
+  std::vector<TokenId> text;
+  for (std::size_t i = 0; i < 300; ++i) text.push_back(golden[(i + i / 97) % golden.size()]);
   Decoding run(model, "qpq", std::move(backend), Dtype::f32, 0, chunk);
-  for (const auto turn : {text.first(90), text.subspan(90, 39)}) {
-    const Status done = run.decoder->extend(*run.runtime, *run.sequence, turn);
+  for (const auto turn : {std::span(text).first(260), std::span(text).subspan(260, 39)}) {
+    const Status done = run.decoder->prefill(*run.sequence, turn, {.piece_tokens = piece});
     EXPECT_TRUE(done.has_value()) << done.error().message();
   }
   EXPECT_TRUE(run.decoder->step(*run.sequence, text.back()).has_value());
@@ -136,11 +140,10 @@ std::vector<float> logits_in_pieces(std::unique_ptr<Backend> backend, std::size_
 }
 
 TEST(CudaDecoder, GivesTheSameBitsHoweverAPromptIsCut) {
-  const auto whole = logits_in_pieces(cuda(), 512);
-  for (const std::size_t chunk : {10U, 37U}) {
-    EXPECT_EQ(logits_in_pieces(cuda(), chunk), whole) << chunk;
-  }
-  const auto on_host = logits_in_pieces(host(), 512);
+  const auto whole = logits_in_pieces(cuda(), 0, 512);
+  EXPECT_EQ(logits_in_pieces(cuda(), 0, 256), whole);
+  EXPECT_EQ(logits_in_pieces(cuda(), 110, 512), whole);
+  const auto on_host = logits_in_pieces(host(), 0, 512);
   for (std::size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(whole[i], on_host[i], 0.1);
 }
 
@@ -149,7 +152,7 @@ TEST(CudaDecoder, RefusesRowsOfAPieceThatTheirDtypeCannotHold) {
   Decoding run(model, "streaming", cuda(), Dtype::f16);
   const auto tokens = tokens_of(cases_of("tiny_logits.json").back());
   const Status refused =
-      run.decoder->extend(*run.runtime, *run.sequence, std::span(tokens).first(100));
+      run.decoder->prefill(*run.sequence, std::span(tokens).first(100), {.piece_tokens = 40});
   ASSERT_FALSE(refused.has_value());
   EXPECT_THAT(std::string(refused.error().message()), testing::HasSubstr("layer 1"));
   EXPECT_EQ(run.sequence->length(), 0U);
@@ -174,12 +177,14 @@ TEST(CudaDecoder, ShowsObserversTheRows) {
 
 TEST(CudaDecoder, LeavesTheModelOutOfDeviceMemory) {
   const LlamaModel tiny = LlamaModel::load(tiny_model()).value();
-  // Far less than the weights.
-  auto backend = offload::CudaBackend::create({.device_memory_limit = 1 << 20}).value();
+  // Room for a step's tiles, and half of what the weights take.
+  constexpr std::size_t limit = std::size_t{6} << 20;
+  ASSERT_GT(tiny.parameters() * sizeof(float), limit);
+  auto backend = offload::CudaBackend::create({.device_memory_limit = limit}).value();
   Decoding run(tiny, "streaming", std::move(backend));
   const std::vector<TokenId> tokens(60, TokenId{65});
   run.decode(tokens, 58);
-  EXPECT_LE(run.runtime->backend().memory(Tier::device).peak, std::size_t{1} << 20);
+  EXPECT_LE(run.runtime->backend().memory(Tier::device).peak, limit);
 }
 
 TEST(CudaDecoder, RefusesTokensThatTheModelLacks) {

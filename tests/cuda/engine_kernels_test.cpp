@@ -293,50 +293,5 @@ TEST(CudaRotateAndPack, AgreesWithTheHost) {
   }
 }
 
-TEST(CudaPrefillAttention, AgreesWithTheHost) {
-  Device device;
-  Serial serial;
-  struct Setting {
-    std::size_t group, kv_heads, head_dim, first, rows;
-    Dtype dtype;
-  };
-  const Setting settings[] = {{4, 2, 64, 0, 1, Dtype::f32},    {1, 1, 64, 0, 70, Dtype::f16},
-                              {3, 2, 80, 37, 33, Dtype::bf16}, {2, 1, 128, 5, 40, Dtype::f16},
-                              {1, 2, 2, 64, 9, Dtype::f32},    {2, 1, 160, 3, 20, Dtype::f16}};
-  for (const Setting& s : settings) {
-    const KvShape shape{.layers = 1,
-                        .query_heads = s.group * s.kv_heads,
-                        .kv_heads = s.kv_heads,
-                        .head_dim = s.head_dim,
-                        .dtype = s.dtype};
-    const std::size_t seen = s.first + s.rows;
-    const std::size_t capacity = seen + 5;
-    const auto query = random_floats(s.rows * shape.query_heads * s.head_dim, 1, 2);
-    const auto values = random_floats(shape.kv_heads * capacity * 2 * s.head_dim, 2, 2);
-    std::vector<std::byte> kv(capacity * shape.token_bytes());
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      // Rows that no query may see hold NaN: looking at them would show.
-      const bool future = i / (2 * s.head_dim) % capacity >= seen;
-      store_f32(kv.data(), s.dtype, i, future ? NAN : values[i]);
-    }
-    std::vector<float> expected(query.size());
-    PrefillChunk chunk{.query = query.data(),
-                       .kv = kv.data(),
-                       .out = expected.data(),
-                       .capacity = capacity,
-                       .first_position = s.first,
-                       .rows = s.rows};
-    PrefillAttention::create(shape, 1).value().run(chunk, serial);
-    float* const out = device.array<float>(query.size());
-    chunk.query = device.array(Floats(query));
-    chunk.kv = device.array(std::span<const std::byte>(kv));
-    chunk.out = out;
-    device.run([&](const auto& launch) { return cuda::prefill_attention(shape, chunk, launch); });
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      ASSERT_NEAR(out[i], expected[i], 2e-5) << "head_dim " << s.head_dim << ", element " << i;
-    }
-  }
-}
-
 }  // namespace
 }  // namespace terrace::engine

@@ -75,7 +75,6 @@ class WrapQueue : public ::testing::Test {
 
 TEST_F(WrapQueue, WorkOfTheQueueStandsBetweenThatOfTheEmbedder) {
   const auto own = wrap();
-  EXPECT_FALSE(own->finishes_at_once());
   const Buffer first = bytes(std::byte{7});
   const Buffer second = bytes(std::byte{0});
   const Buffer third = bytes(std::byte{0});

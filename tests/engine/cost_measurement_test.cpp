@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "terrace/offload/fault_backend.hpp"
 #include "terrace/offload/host_backend.hpp"
 
 namespace terrace::engine {
@@ -17,6 +18,15 @@ TEST(CostMeasurement, OffloadsRowsThatLieInDeviceMemory) {
   ASSERT_FALSE(costs.has_value()) << "less device memory than a layer's rows was enough";
   EXPECT_EQ(costs.error().code, Errc::out_of_memory);
   EXPECT_THAT(std::string(costs.error().message()), testing::HasSubstr("device.memory"));
+}
+
+TEST(CostMeasurement, TakesTheAttentionOfALayer) {
+  const LlamaModel tiny = LlamaModel::load(TERRACE_TINY_MODEL).value();
+  const RuntimeOptions options{.shape = tiny.config().kv_shape(Dtype::f16), .policy = "pqcache"};
+  const auto backend = offload::FaultBackend::wrap(offload::HostBackend::create({}).value());
+  backend->arm({.pieces = {{.phase = Phase::attend, .nth = 1}}});
+  EXPECT_FALSE(measure_costs(tiny, options, *backend).has_value());
+  EXPECT_EQ(backend->counters().pieces_failed, 1U);
 }
 
 }  // namespace

@@ -27,11 +27,11 @@ double golden_distance(const LlamaModel& model, const json& golden, const std::s
   Decoding run(model, {.policy = policy, .rope_length = tokens.size()});
   const auto positions = golden.at("positions").get<std::vector<std::size_t>>();
   std::size_t position = positions.front() + 1;
-  EXPECT_TRUE(run.decoder->prefill(*run.sequence, std::span(tokens).first(position)).has_value());
+  EXPECT_TRUE(run.prefill(std::span(tokens).first(position)).has_value());
   double largest = 0;
   for (std::size_t i = 0; i < positions.size(); ++i) {
     for (; position <= positions[i]; ++position) {
-      const Status done = run.decoder->step(*run.sequence, tokens[position]);
+      const Status done = run.step(tokens[position]);
       EXPECT_TRUE(done.has_value()) << done.error().message();
     }
     largest = std::max(largest, distance(run.decoder->logits(), golden.at("logits").at(i)));
@@ -99,16 +99,12 @@ TEST(Decoder, StepsWhenAPromptThatTookTooLongHasEnded) {
   const auto tokens = tokens_of(cases_of("tiny_logits.json").back());
   const auto prompt = std::span(tokens).first(200);
   Decoding undisturbed(tiny, {.policy = "full"});
-  ASSERT_TRUE(undisturbed.decoder->prefill(*undisturbed.sequence, prompt).has_value());
-  ASSERT_TRUE(undisturbed.decoder->step(*undisturbed.sequence, tokens[200]).has_value());
+  ASSERT_TRUE(undisturbed.prefill(prompt).has_value());
+  ASSERT_TRUE(undisturbed.step(tokens[200]).has_value());
 
   Decoding run(tiny, {.policy = "full"});
-  ASSERT_TRUE(run.decoder->prefill(*run.sequence, prompt).has_value());
-  const auto hasty =
-      Decoder::create(
-          tiny, run.runtime->backend(),
-          {.kv_dtype = Dtype::f32, .chunk_tokens = 100, .deadline = Latecomer::patience})
-          .value();
+  ASSERT_TRUE(run.prefill(prompt).has_value());
+  const auto hasty = Decoder::create(tiny, *run.runtime, {.deadline = Latecomer::patience}).value();
   const auto given_up = run.runtime->open_sequence().value();
   Latecomer observer;
   hasty->observe(&observer);
@@ -123,19 +119,29 @@ TEST(Decoder, StepsWhenAPromptThatTookTooLongHasEnded) {
   EXPECT_TRUE(std::ranges::equal(hasty->logits(), undisturbed.decoder->logits()));
 }
 
+TEST(Decoder, RefusesARuntimeOfAnotherShape) {
+  const LlamaModel tiny = LlamaModel::load(TERRACE_TINY_MODEL).value();
+  KvShape shape = tiny.config().kv_shape(Dtype::f16);
+  --shape.layers;
+  const auto runtime = Runtime::open({.shape = shape, .policy = "streaming"},
+                                     offload::HostBackend::create({}).value())
+                           .value();
+  EXPECT_EQ(Decoder::create(tiny, *runtime, {}).error().code, Errc::invalid_argument);
+}
+
 TEST(Decoder, PrefillsASequenceWhenTheOneBeforeIsGone) {
   const LlamaModel tiny = LlamaModel::load(TERRACE_TINY_MODEL).value();
   const auto tokens = tokens_of(cases_of("tiny_logits.json").back());
   const auto prompt = std::span(tokens).first(200);
   Decoding run(tiny, {.policy = "streaming", .budget = small_budget});
-  ASSERT_TRUE(run.decoder->prefill(*run.sequence, prompt).has_value());
+  ASSERT_TRUE(run.prefill(prompt).has_value());
   const std::vector<float> logits(run.decoder->logits().begin(), run.decoder->logits().end());
   run.sequence.reset();
   run.sequence = run.runtime->open_sequence().value();
-  const Status done = run.decoder->prefill(*run.sequence, prompt.first(100));
+  const Status done = run.prefill(prompt.first(100));
   ASSERT_TRUE(done.has_value()) << done.error().message();
   run.sequence = run.runtime->open_sequence().value();
-  ASSERT_TRUE(run.decoder->prefill(*run.sequence, prompt).has_value());
+  ASSERT_TRUE(run.prefill(prompt).has_value());
   EXPECT_TRUE(std::ranges::equal(run.decoder->logits(), logits));
 }
 
@@ -148,20 +154,20 @@ TEST(Decoder, StepsOnceMoreWhenAStepHasFailed) {
   Decoding run(tiny, {.policy = "streaming", .budget = small_budget}, std::move(backend));
   Decoding undisturbed(tiny, {.policy = "streaming", .budget = small_budget});
   for (Decoding* const each : {&run, &undisturbed}) {
-    ASSERT_TRUE(each->decoder->prefill(*each->sequence, prompt).has_value());
+    ASSERT_TRUE(each->prefill(prompt).has_value());
   }
-  ASSERT_TRUE(undisturbed.decoder->step(*undisturbed.sequence, tokens[200]).has_value());
+  ASSERT_TRUE(undisturbed.step(tokens[200]).has_value());
   // Two pieces a layer, and the logits.
   const std::size_t pieces = 2 * tiny.config().layers + 1;
   for (std::size_t nth = 1; nth <= pieces; ++nth) {
     SCOPED_TRACE(nth);
     faults.arm({.pieces = {{.phase = Phase::model, .nth = nth}}});
-    EXPECT_FALSE(run.decoder->step(*run.sequence, tokens[200]).has_value());
+    EXPECT_FALSE(run.step(tokens[200]).has_value());
     EXPECT_EQ(faults.counters().pieces_failed, 1U);
     EXPECT_EQ(run.sequence->length(), 200U);
   }
   faults.arm({});
-  const Status done = run.decoder->step(*run.sequence, tokens[200]);
+  const Status done = run.step(tokens[200]);
   ASSERT_TRUE(done.has_value()) << done.error().message();
   EXPECT_TRUE(std::ranges::equal(run.decoder->logits(), undisturbed.decoder->logits()));
 }
@@ -169,7 +175,7 @@ TEST(Decoder, StepsOnceMoreWhenAStepHasFailed) {
 Status prefill_with(const LlamaModel& model, Dtype kv_dtype) {
   Decoding run(model, {.policy = "full", .kv_dtype = kv_dtype});
   const auto tokens = tokens_of(cases_of("tiny_logits.json").front());
-  return run.decoder->prefill(*run.sequence, tokens);
+  return run.prefill(tokens);
 }
 
 TEST(Decoder, RefusesKeysAndValuesThatTheirDtypeCannotHold) {
@@ -207,17 +213,16 @@ TEST(Decoder, TakesAStepBackWhoseLogitsAreNotFinite) {
   Decoding undisturbed(tiny, {.policy = "full"});
   for (Decoding* const each : {&run, &undisturbed}) {
     const auto first = std::span(tokens).first(prompt);
-    ASSERT_TRUE(each->decoder->prefill(*each->sequence, first).has_value());
+    ASSERT_TRUE(each->prefill(first).has_value());
   }
-  const auto decoder =
-      Decoder::create(broken, run.runtime->backend(), {.kv_dtype = Dtype::f32}).value();
+  const auto decoder = Decoder::create(broken, *run.runtime, {}).value();
   const Status refused = decoder->step(*run.sequence, tokens[prompt]);
   ASSERT_FALSE(refused.has_value());
   EXPECT_THAT(std::string(refused.error().message()),
               testing::HasSubstr(fmt::format("position {}:", prompt)));
   EXPECT_EQ(run.sequence->length(), prompt);
   for (Decoding* const each : {&run, &undisturbed}) {
-    ASSERT_TRUE(each->decoder->step(*each->sequence, tokens[prompt]).has_value());
+    ASSERT_TRUE(each->step(tokens[prompt]).has_value());
   }
   EXPECT_TRUE(std::ranges::equal(run.decoder->logits(), undisturbed.decoder->logits()));
 }
@@ -271,8 +276,8 @@ TEST(AttentionProbe, MeasuresTheMassOfWhatIsAttended) {
   AttentionProbe probe(shape, prompt + 1);
   KeptKeys keys(shape, probe);
   run.decoder->observe(&keys);
-  ASSERT_TRUE(run.decoder->prefill(*run.sequence, std::span(tokens).first(prompt)).has_value());
-  ASSERT_TRUE(run.decoder->step(*run.sequence, tokens[prompt]).has_value());
+  ASSERT_TRUE(run.prefill(std::span(tokens).first(prompt)).has_value());
+  ASSERT_TRUE(run.step(tokens[prompt]).has_value());
   Serial serial;
   const AttentionQuality quality = probe.measure(*run.sequence, *run.decoder, serial);
 
@@ -304,8 +309,8 @@ TEST(AttentionProbe, MeasuresHowFarOutputsAreFromExactOnes) {
     Decoding run(tiny, {.policy = all ? "full" : "streaming", .budget = small_budget});
     AttentionProbe probe(shape, prompt + 1);
     run.decoder->observe(&probe);
-    ASSERT_TRUE(run.decoder->prefill(*run.sequence, std::span(tokens).first(prompt)).has_value());
-    ASSERT_TRUE(run.decoder->step(*run.sequence, tokens[prompt]).has_value());
+    ASSERT_TRUE(run.prefill(std::span(tokens).first(prompt)).has_value());
+    ASSERT_TRUE(run.step(tokens[prompt]).has_value());
     Serial serial;
     const AttentionQuality quality = probe.measure(*run.sequence, *run.decoder, serial);
     ASSERT_EQ(quality.errors.size(), shape.layers);
@@ -337,8 +342,8 @@ TEST(AttentionProbe, FindsAllOfTheTruthInTheOraclesSelection) {
     Decoding run(tiny, {.policy = policies[i], .budget = small_budget});
     AttentionProbe probe(tiny.config().kv_shape(Dtype::f32), prompt + 1);
     run.decoder->observe(&probe);
-    ASSERT_TRUE(run.decoder->prefill(*run.sequence, std::span(tokens).first(prompt)).has_value());
-    ASSERT_TRUE(run.decoder->step(*run.sequence, tokens[prompt]).has_value());
+    ASSERT_TRUE(run.prefill(std::span(tokens).first(prompt)).has_value());
+    ASSERT_TRUE(run.step(tokens[prompt]).has_value());
     Serial serial;
     const AttentionQuality quality = probe.measure(*run.sequence, *run.decoder, serial);
     recall[i] = quality.recall();

@@ -19,7 +19,8 @@ struct DecodingOptions {
   TokenBudget budget = whole_context;
   Dtype kv_dtype = Dtype::f32;
   std::size_t rope_length = 0;
-  std::size_t chunk_tokens = 100;
+  std::size_t piece_tokens = 0;
+  std::size_t chunk_tokens = 512;
   std::shared_ptr<const RetrievalPolicy> own_policy = nullptr;
   std::string retention = "none";
   PromptAttention prompts = PromptAttention::exact;
@@ -27,7 +28,8 @@ struct DecodingOptions {
 
 struct Decoding {
   Decoding(const LlamaModel& model, const DecodingOptions& options,
-           std::unique_ptr<Backend> backend = offload::HostBackend::create({}).value()) {
+           std::unique_ptr<Backend> backend = offload::HostBackend::create({}).value())
+      : piece_tokens(options.piece_tokens) {
     runtime = Runtime::open({.shape = model.config().kv_shape(options.kv_dtype),
                              .policy = options.policy,
                              .own_policy = options.own_policy,
@@ -38,22 +40,22 @@ struct Decoding {
                              .until_ready = UntilReady::wait},
                             std::move(backend))
                   .value();
-    decoder = Decoder::create(model, runtime->backend(),
-                              {.kv_dtype = options.kv_dtype,
-                               .chunk_tokens = options.chunk_tokens,
-                               .rope_length = options.rope_length})
-                  .value();
+    decoder =
+        Decoder::create(model, *runtime,
+                        {.chunk_tokens = options.chunk_tokens, .rope_length = options.rope_length})
+            .value();
     sequence = runtime->open_sequence().value();
   }
 
-  Status extend(std::span<const TokenId> tokens, std::size_t to_come = 0) {
-    return decoder->extend(*runtime, *sequence, tokens, to_come);
+  Status prefill(std::span<const TokenId> tokens, std::size_t to_come = 0) {
+    return decoder->prefill(*sequence, tokens, {.piece_tokens = piece_tokens, .to_come = to_come});
   }
   Status step(TokenId token) { return decoder->step(*sequence, token); }
   [[nodiscard]] std::vector<float> logits() const {
     return {decoder->logits().begin(), decoder->logits().end()};
   }
 
+  std::size_t piece_tokens;
   std::unique_ptr<Runtime> runtime;
   std::unique_ptr<Decoder> decoder;
   std::unique_ptr<Sequence> sequence;

@@ -77,7 +77,7 @@ struct Speculation : ::testing::Test {
 
 TEST_F(Speculation, LooksFromTheInputOfTheLayerBeforeInAStep) {
   Decoding run(tiny, {.budget = small_budget, .own_policy = policy});
-  ASSERT_TRUE(run.decoder->prefill(*run.sequence, std::span(tokens).first(prompt)).has_value());
+  ASSERT_TRUE(run.prefill(std::span(tokens).first(prompt)).has_value());
   for (std::size_t i = prompt; i < prompt + 3; ++i) {
     ASSERT_TRUE(run.step(tokens[i]).has_value());
     EXPECT_EQ(policy->of(0, i).speculated, policy->of(0, i).query);
@@ -90,11 +90,11 @@ TEST_F(Speculation, LooksFromTheInputOfTheLayerBeforeInAStep) {
 
 TEST_F(Speculation, LooksFromTheInputOfTheLayerBeforeInAPromptThatSelects) {
   Decoding run(tiny, {.budget = small_budget,
-                      .chunk_tokens = 7,
+                      .piece_tokens = 7,
                       .own_policy = policy,
                       .prompts = PromptAttention::retrieved});
-  ASSERT_TRUE(run.extend(std::span(tokens).first(prompt)).has_value());
-  ASSERT_TRUE(run.extend(std::span(tokens).subspan(prompt, 20)).has_value());
+  ASSERT_TRUE(run.prefill(std::span(tokens).first(prompt)).has_value());
+  ASSERT_TRUE(run.prefill(std::span(tokens).subspan(prompt, 20)).has_value());
   for (std::size_t i = prompt; i < prompt + 20; ++i) {
     EXPECT_EQ(policy->of(0, i).speculated, policy->of(0, i).query);
     const auto expected = speculated_from_embedding(tiny, tokens[i], i);

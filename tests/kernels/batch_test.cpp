@@ -538,7 +538,6 @@ TEST(Batch, WeighsTilesLikeItsCalls) {
     return Call<TileWeights>{
         held,
         {.tile = held->scenario.op(),
-         .token_begin = i % 2,
          .weights = {.scope = scope, .sums = held->sums.data(), .stride = options.rows}},
         {memory_of(held->sums)}};
   });

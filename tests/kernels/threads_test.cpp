@@ -78,7 +78,7 @@ TEST(NumberOfThreads, DoesNotChangeWeightsOfATile) {
       {.shape = make_shape(3, 2, 80, Dtype::bf16), .rows = 1100, .tokens = 70, .seen = 480});
   static_cast<void>(scenario.run());
   const auto weigh = [&](Parallel& threads) {
-    return scenario.weigh(ListScope::kv_head, 3, 70, 1024,
+    return scenario.weigh(ListScope::kv_head, 70, 1024,
                           [&](const TileWeights& op) { kernels::host::tile_weights(op, threads); });
   };
   Serial serial;

@@ -90,19 +90,17 @@ class TileScenario {
   [[nodiscard]] std::size_t query_floats() const {
     return options_.shape.query_heads * options_.shape.head_dim;
   }
-  /// Adds up the weights of all rows, of tokens from `begin` on, in calls of `tokens` of them over
-  /// tiles of `tile_rows` rows, by each(call): [lists of the scope, rows]. The state is there.
+  /// Adds up the weights of all rows, in calls of `tokens` tokens over tiles of `tile_rows` rows,
+  /// by each(call): [lists of the scope, rows]. The state is there.
   template <typename Weigh>
-  std::vector<float> weigh(ListScope scope, std::size_t begin, std::size_t tokens,
-                           std::size_t tile_rows, Weigh each) {
+  std::vector<float> weigh(ListScope scope, std::size_t tokens, std::size_t tile_rows, Weigh each) {
     const std::size_t lists = list_count(options_.shape, scope);
     const std::size_t stride = options_.rows + 3;
     Guarded<float> sums(lists * stride, 0.0F);
-    for (std::size_t token = begin / tokens * tokens; token < options_.tokens; token += tokens) {
+    for (std::size_t token = 0; token < options_.tokens; token += tokens) {
       const std::size_t count = std::min(tokens, options_.tokens - token);
       for (std::size_t row = 0; row < options_.rows; row += tile_rows) {
         each(TileWeights{.tile = op(token, count, {row, std::min(row + tile_rows, options_.rows)}),
-                         .token_begin = begin > token ? begin - token : 0,
                          .weights = {.scope = scope, .sums = sums.data(), .stride = stride},
                          .first_column = row});
       }
@@ -117,12 +115,11 @@ class TileScenario {
     }
     return packed;
   }
-  std::vector<float> weigh(ListScope scope, std::size_t begin = 0) {
-    return weigh(scope, begin, options_.tokens, all_rows,
-                 [](const TileWeights& op) { testing::run(op); });
+  std::vector<float> weigh(ListScope scope) {
+    return weigh(scope, options_.tokens, all_rows, [](const TileWeights& op) { testing::run(op); });
   }
-  std::vector<float> weigh_reference(ListScope scope, std::size_t begin = 0) {
-    return weigh(scope, begin, options_.tokens, all_rows, kernels::reference::tile_weights);
+  std::vector<float> weigh_reference(ListScope scope) {
+    return weigh(scope, options_.tokens, all_rows, kernels::reference::tile_weights);
   }
 
   /// Returns whether no float beside the outputs was written.
@@ -171,7 +168,7 @@ void for_each_tile_shape(Use use) {
   });
 }
 
-/// Calls use(case, number), counted from 1, for tiles of which tokens see nothing, some or all.
+/// Calls use(case) for tiles of which tokens see nothing, some or all.
 template <typename Use>
 void for_each_tile_seen(Use use) {
   std::size_t number = 0;
@@ -182,8 +179,7 @@ void for_each_tile_seen(Use use) {
         use(TileCase{.shape = make_shape(2, 2, 16, Dtype::f16),
                      .rows = rows,
                      .tokens = tokens,
-                     .seen = seen},
-            number);
+                     .seen = seen});
       }
     }
   }

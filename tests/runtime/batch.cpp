@@ -178,7 +178,12 @@ void Batch::expect_appended_prompt(std::size_t i, std::size_t tokens, std::size_
                                                .head_stride = shape_.row_bytes()},
                                         .hints = data.hints});
       ASSERT_TRUE(appended.has_value()) << appended.error().message();
-      if (compute_->finishes_at_once()) std::ranges::fill(data.rows, std::byte{0xff});
+      // Later work on the queue may have the tensors' memory.
+      const auto overwritten = compute_->call(Phase::model, [&data]() -> Result<std::size_t> {
+        std::ranges::fill(data.rows, std::byte{0xff});
+        return 0;
+      });
+      ASSERT_TRUE(overwritten.has_value());
     }
     const Status ended = step->end();
     ASSERT_TRUE(ended.has_value()) << ended.error().message();

@@ -38,7 +38,7 @@ constexpr std::size_t keys = 1000;
 /// Steps that drift: most units stay, units differ in size.
 class Steps {
  public:
-  std::span<const offload::WantedUnit> next() {
+  std::span<const policies::WantedUnit> next() {
     for (UnitKey& unit : units_) {
       if (rng_.uniform() < 0.1) unit = static_cast<UnitKey>(rng_.below(keys));
     }
@@ -58,7 +58,7 @@ class Steps {
   Rng rng_{7};
   std::vector<UnitKey> units_ = std::vector<UnitKey>(60);
   std::vector<UnitKey> sorted_ = std::vector<UnitKey>(60);
-  std::vector<offload::WantedUnit> wanted_ = std::vector<offload::WantedUnit>(60);
+  std::vector<policies::WantedUnit> wanted_ = std::vector<policies::WantedUnit>(60);
 };
 
 TEST(CacheAllocation, ThereIsNoneInAStep) {
@@ -69,7 +69,7 @@ TEST(CacheAllocation, ThereIsNoneInAStep) {
       auto cache = make_resident_cache({.policy = std::string(entry.name), .admission = admission},
                                        100, keys)
                        .value();
-      offload::CachePlan plan;
+      policies::CachePlan plan;
       Steps steps;
       for (int i = 0; i < 500; ++i) cache.plan_step(steps.next(), plan);
       const std::size_t before = allocations;

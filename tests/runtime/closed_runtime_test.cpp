@@ -11,11 +11,11 @@ using testing::Traffic;
 
 class ClosedRuntime : public ::testing::Test {
  protected:
-  Status attend(std::size_t layer) {
+  Status attend(Step& step, std::size_t layer) {
     rows_.push_back(traffic_.rows(layer, {0, 1}));
-    return sequence_->attend(static_cast<LayerId>(layer),
-                             {.query = query_.data(), .kv = traffic_.tensors(rows_.back(), 1)},
-                             output_.data(), *compute_);
+    return step.attend(static_cast<LayerId>(layer), {.query = query_.data(),
+                                                     .kv = traffic_.tensors(rows_.back(), 1),
+                                                     .output = output_.data()});
   }
 
   Scenario scenario_;
@@ -40,16 +40,8 @@ void expect_refused(const Result<T>& done, const std::string& call) {
 
 TEST_F(ClosedRuntime, HasItsSequencesRefuseCalls) {
   runtime_.reset();
-  expect_refused(sequence_->begin_prefill(5), "begin_prefill");
   expect_refused(sequence_->begin_prompt(5), "begin_prompt");
   expect_refused(sequence_->await_indexes(), "await_indexes");
-  expect_refused(sequence_->append(LayerId{0}, {}, *compute_), "append");
-  expect_refused(sequence_->finish(LayerId{0}, *compute_), "finish");
-  expect_refused(sequence_->end_prefill(), "end_prefill");
-  expect_refused(sequence_->begin_step(), "begin_step");
-  expect_refused(sequence_->attend(LayerId{0}, {}, nullptr, *compute_), "attend");
-  expect_refused(sequence_->gather(LayerId{0}, {}, *compute_), "gather");
-  expect_refused(sequence_->end_step(), "end_step");
   expect_refused(sequence_->truncate(0), "truncate");
   expect_refused(sequence_->pause(), "pause");
   expect_refused(sequence_->resume(), "resume");
@@ -61,21 +53,25 @@ TEST_F(ClosedRuntime, HasItsSequencesRefuseCalls) {
 }
 
 TEST_F(ClosedRuntime, LetsAStepBeGivenUp) {
-  ASSERT_TRUE(sequence_->begin_step().has_value());
-  ASSERT_TRUE(attend(0).has_value());
+  auto step = testing::begin_step(*runtime_, *sequence_, *compute_);
+  ASSERT_TRUE(attend(*step, 0).has_value());
   runtime_.reset();
-  expect_refused(attend(1), "attend");
-  ASSERT_TRUE(sequence_->abandon_step().has_value());
+  EXPECT_FALSE(attend(*step, 1).has_value());
+  const StepMember members[] = {{sequence_.get()}};
+  EXPECT_FALSE(step->begin_next(members).has_value());
+  step.reset();
   EXPECT_EQ(sequence_->phase(), SequencePhase::idle);
 }
 
-TEST_F(ClosedRuntime, LetsAPrefillBeGivenUp) {
-  ASSERT_TRUE(sequence_->begin_prefill(50).has_value());
+TEST_F(ClosedRuntime, LetsAPromptBeGivenUp) {
+  ASSERT_TRUE(sequence_->begin_prompt(50).has_value());
+  auto step = testing::begin_step(*runtime_, *sequence_, *compute_, 50);
   rows_.push_back(traffic_.rows(0, {0, 50}));
-  const PromptPiece piece{.tokens = {0, 50}, .kv = traffic_.tensors(rows_.back(), 50)};
-  ASSERT_TRUE(sequence_->append(LayerId{0}, piece, *compute_).has_value());
+  ASSERT_TRUE(step->append(LayerId{0}, {.kv = traffic_.tensors(rows_.back(), 50)}).has_value());
   runtime_.reset();
-  ASSERT_TRUE(sequence_->abandon_prefill().has_value());
+  step.reset();
+  EXPECT_EQ(sequence_->phase(), SequencePhase::idle);
+  EXPECT_EQ(sequence_->length(), 0U);
 }
 
 TEST_F(ClosedRuntime, EndsAStepOfABatch) {
@@ -95,10 +91,11 @@ TEST_F(ClosedRuntime, EndsAStepOfABatch) {
 }
 
 TEST_F(ClosedRuntime, LetsSequencesGoInAnyOrder) {
-  ASSERT_TRUE(sequence_->begin_step().has_value());
-  ASSERT_TRUE(attend(0).has_value());
-  ASSERT_TRUE(attend(1).has_value());
-  ASSERT_TRUE(sequence_->end_step().has_value());
+  auto step = testing::begin_step(*runtime_, *sequence_, *compute_);
+  ASSERT_TRUE(attend(*step, 0).has_value());
+  ASSERT_TRUE(attend(*step, 1).has_value());
+  ASSERT_TRUE(testing::end_step(*step).has_value());
+  step.reset();
   auto twin = sequence_->fork().value();
   runtime_.reset();
   compute_.reset();

@@ -1,4 +1,4 @@
-// Sequence::gather: an engine with its own attention kernel gets the rows that attend goes over.
+// Step::gather: an engine with its own attention kernel gets the rows that attend goes over.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -49,19 +49,21 @@ Status step_by_reference(Drive& drive, const Traffic& traffic, StepOutput& outpu
   const std::size_t position = drive.sequence().length();
   const std::size_t size = shape.query_heads * shape.head_dim;
   output.assign(shape.layers * size, 0);
-  TERRACE_TRY(drive.sequence().begin_step());
+  const auto step = drive.begin_step();
+  KvView view;
   for (std::size_t layer = 0; layer < shape.layers; ++layer) {
     const auto row = traffic.rows(layer, {position, position + 1});
     const auto query = traffic.query(layer, position);
-    TERRACE_ASSIGN(const KvView view, drive.sequence().gather(static_cast<LayerId>(layer),
-                                                              {.query = query.data(),
-                                                               .kv = traffic.tensors(row, 1),
-                                                               .speculated_query = query.data()},
-                                                              drive.compute()));
+    TERRACE_TRY(step->gather(static_cast<LayerId>(layer),
+                             {.query = query.data(),
+                              .kv = traffic.tensors(row, 1),
+                              .speculated_query = query.data(),
+                              .speculated_query_stride = size},
+                             {&view, 1}));
     TERRACE_TRY(drive.compute().drain(std::chrono::seconds{60}));
     attend_by_reference(shape, view, query.data(), output.data() + layer * size);
   }
-  return drive.sequence().end_step();
+  return testing::end_step(*step);
 }
 
 /// Pseudo-entries need a bias, which the view has no place for.
@@ -74,7 +76,6 @@ void expect_refused(const testing::Scenario& scenario) {
   const Status refused = step_by_reference(drive, traffic, output);
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, Errc::unsupported);
-  ASSERT_TRUE(drive.sequence().abandon_step().has_value());
 }
 
 TEST_P(Gather, GivesTheRowsThatAttendGoesOver) {
@@ -108,11 +109,11 @@ TEST(OwnAttention, IsWaitedForBeforeAStepEnds) {
   std::atomic<int> read{0};
   const auto row = traffic.rows(0, {prompt, prompt + 1});
   const auto query = traffic.query(0, prompt);
-  ASSERT_TRUE(drive.sequence().begin_step().has_value());
+  const auto step = drive.begin_step();
+  KvView view;
   for (const std::size_t layer : {0UL, 1UL}) {
-    ASSERT_TRUE(drive.sequence()
-                    .gather(static_cast<LayerId>(layer),
-                            {.query = query.data(), .kv = traffic.tensors(row, 1)}, drive.compute())
+    ASSERT_TRUE(step->gather(static_cast<LayerId>(layer),
+                             {.query = query.data(), .kv = traffic.tensors(row, 1)}, {&view, 1})
                     .has_value());
     ASSERT_TRUE(drive.compute()
                     .call(Phase::attend,
@@ -123,7 +124,7 @@ TEST(OwnAttention, IsWaitedForBeforeAStepEnds) {
                           })
                     .has_value());
   }
-  ASSERT_TRUE(drive.sequence().end_step().has_value());
+  ASSERT_TRUE(testing::end_step(*step).has_value());
   EXPECT_EQ(read.load(), 2);
 }
 

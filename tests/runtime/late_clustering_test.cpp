@@ -190,7 +190,7 @@ TEST_F(PlansOfLayers, HideAnIndexOfAllBehindTheComputeOfThePromptsRest) {
 
 TEST_F(LatePlans, AreNotHurriedInTheMiddleOfAPrompt) {
   Drive drive(*runtime_, *traffic_);
-  ASSERT_TRUE(drive.sequence().begin_prefill(10).has_value());
+  const auto step = drive.begin_prompt(10);
   EXPECT_EQ(drive.sequence().clustering().error().code, Errc::invalid_argument);
 }
 

@@ -62,7 +62,7 @@ TEST_P(EachIndexResidency, PausedSequenceHoldsNoDeviceMemoryAndGoesOnAfterResume
   const std::size_t running = runtime_->backend().memory(Tier::device).in_use;
   ASSERT_TRUE(drive.sequence().pause().has_value());
   EXPECT_LT(runtime_->backend().memory(Tier::device).in_use, running);
-  EXPECT_FALSE(drive.sequence().begin_step().has_value());
+  EXPECT_FALSE(drive.begin_step()->status(0).has_value());
   ASSERT_TRUE(drive.sequence().resume().has_value());
   drive.expect_all_rows_right();
   ASSERT_TRUE(drive.steps(10).has_value());
@@ -292,18 +292,17 @@ TEST(Sequence, RefusesCallsOutOfTurn) {
   const Traffic traffic(scenario.runtime.shape, 1);
   Drive drive(*runtime, traffic);
   Sequence& sequence = drive.sequence();
-  EXPECT_EQ(sequence.begin_prefill(0).error().code, Errc::invalid_argument);
-  EXPECT_EQ(sequence.end_step().error().code, Errc::invalid_argument);
-  EXPECT_EQ(sequence.end_prefill().error().code, Errc::invalid_argument);
   EXPECT_EQ(sequence.truncate(1).error().code, Errc::invalid_argument);
   EXPECT_EQ(sequence.resume().error().code, Errc::invalid_argument);
-  ASSERT_TRUE(sequence.begin_step().has_value());
-  EXPECT_EQ(sequence.begin_step().error().code, Errc::invalid_argument);
-  EXPECT_EQ(sequence.attend(LayerId{1}, {}, nullptr, drive.compute()).error().code,
-            Errc::invalid_argument);
-  ASSERT_TRUE(sequence.abandon_step().has_value());
+  {
+    const auto step = drive.begin_step();
+    EXPECT_EQ(drive.begin_step()->status(0).error().code, Errc::invalid_argument);
+    EXPECT_EQ(sequence.begin_prompt(5).error().code, Errc::invalid_argument);
+    EXPECT_EQ(step->attend(LayerId{1}, {}).error().code, Errc::invalid_argument);
+    EXPECT_EQ(step->end().error().code, Errc::invalid_argument);
+  }
   ASSERT_TRUE(drive.steps(3).has_value());
-  EXPECT_EQ(sequence.begin_prefill(std::numeric_limits<std::size_t>::max()).error().code,
+  EXPECT_EQ(sequence.begin_prompt(std::numeric_limits<std::size_t>::max()).error().code,
             Errc::invalid_argument);
   EXPECT_EQ(sequence.phase(), SequencePhase::idle);
   EXPECT_TRUE(sequence.selection(LayerId{2}).counts.empty());
@@ -315,11 +314,11 @@ struct LayerStep {
       : row(traffic.rows(layer, {position, position + 1})),
         query(traffic.query(layer, position)),
         output(query.size()),
-        input{.query = query.data(), .kv = traffic.tensors(row, 1)} {}
+        tensors{.query = query.data(), .kv = traffic.tensors(row, 1), .output = output.data()} {}
   std::vector<std::byte> row;
   std::vector<float> query;
   std::vector<float> output;
-  StepInput input;
+  StepTensors tensors;
 };
 
 TEST(Sequence, RefusesALayerBehindTheLast) {
@@ -329,19 +328,14 @@ TEST(Sequence, RefusesALayerBehindTheLast) {
   Drive drive(*runtime, traffic);
   LayerStep first(traffic, 0, 0);
   LayerStep second(traffic, 1, 0);
-  Sequence& sequence = drive.sequence();
-  ASSERT_TRUE(sequence.begin_step().has_value());
-  const auto attend = [&](std::size_t layer, LayerStep& step) {
-    return sequence.attend(static_cast<LayerId>(layer), step.input, step.output.data(),
-                           drive.compute());
-  };
-  ASSERT_TRUE(attend(0, first).has_value());
-  ASSERT_TRUE(attend(1, second).has_value());
-  EXPECT_EQ(attend(2, second).error().code, Errc::invalid_argument);
-  ASSERT_TRUE(sequence.end_step().has_value());
+  const auto step = drive.begin_step();
+  ASSERT_TRUE(step->attend(LayerId{0}, first.tensors).has_value());
+  ASSERT_TRUE(step->attend(LayerId{1}, second.tensors).has_value());
+  EXPECT_EQ(step->attend(LayerId{2}, second.tensors).error().code, Errc::invalid_argument);
+  ASSERT_TRUE(testing::end_step(*step).has_value());
 }
 
-TEST(Sequence, TakesAllLayersOfAStepFromOneQueueAndForgetsIt) {
+TEST(Sequence, ForgetsTheQueueOfAStep) {
   const Scenario scenario;
   const auto runtime = scenario.open();
   const Traffic traffic(scenario.runtime.shape, 1);
@@ -349,20 +343,16 @@ TEST(Sequence, TakesAllLayersOfAStepFromOneQueueAndForgetsIt) {
   ASSERT_TRUE(drive.prefill(100).has_value());
   LayerStep first(traffic, 0, 100);
   LayerStep second(traffic, 1, 100);
-  Sequence& sequence = drive.sequence();
   auto queue = runtime->backend().make_queue({.name = "another"}).value();
-  const auto attend = [&](std::size_t layer, LayerStep& step, Queue& on) {
-    return sequence.attend(static_cast<LayerId>(layer), step.input, step.output.data(), on);
-  };
-  ASSERT_TRUE(sequence.begin_step().has_value());
-  ASSERT_TRUE(attend(0, first, *queue).has_value());
-  EXPECT_EQ(attend(1, second, drive.compute()).error().code, Errc::invalid_argument);
-  ASSERT_TRUE(attend(1, second, *queue).has_value());
-  ASSERT_TRUE(sequence.end_step().has_value());
+  {
+    const auto step = testing::begin_step(*runtime, drive.sequence(), *queue);
+    ASSERT_TRUE(step->attend(LayerId{0}, first.tensors).has_value());
+    ASSERT_TRUE(step->attend(LayerId{1}, second.tensors).has_value());
+    ASSERT_TRUE(testing::end_step(*step).has_value());
+  }
   queue.reset();
-  ASSERT_TRUE(sequence.begin_step().has_value());
-  ASSERT_TRUE(sequence.abandon_step().has_value());
-  ASSERT_TRUE(sequence.begin_prefill(5).has_value());
+  drive.begin_step().reset();
+  EXPECT_TRUE(drive.sequence().begin_prompt(5).has_value());
 }
 
 TEST(Runtime, NeedsNoMoreThreadsForMoreSequences) {
@@ -378,7 +368,7 @@ TEST(Runtime, NeedsNoMoreThreadsForMoreSequences) {
   EXPECT_EQ(testing::product_threads(), with_one);
   for (int i = 0; i < 3; ++i) {
     auto own = testing::make_own_queue(runtime->backend());
-    Drive drive(std::move(sequences.back()), std::move(own.queue), traffic);
+    Drive drive(std::move(sequences.back()), *runtime, std::move(own.queue), traffic);
     sequences.pop_back();
     ASSERT_TRUE(drive.prefill(100).has_value());
     ASSERT_TRUE(drive.steps(2).has_value());

@@ -302,14 +302,13 @@ TEST(Mass, HasNoSampleOfLogitsThatAreNotFinite) {
   std::vector<float> query(shape.query_heads * shape.head_dim, 1.0F);
   query.front() = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> output(query.size());
-  ASSERT_TRUE(drive.sequence().begin_step().has_value());
+  const auto step = drive.begin_step();
   for (std::size_t layer = 0; layer < shape.layers; ++layer) {
-    const StepInput input{.query = query.data(), .kv = traffic.tensors(rows, 1)};
-    ASSERT_TRUE(drive.sequence()
-                    .attend(static_cast<LayerId>(layer), input, output.data(), drive.compute())
-                    .has_value());
+    const StepTensors tensors{
+        .query = query.data(), .kv = traffic.tensors(rows, 1), .output = output.data()};
+    ASSERT_TRUE(step->attend(static_cast<LayerId>(layer), tensors).has_value());
   }
-  ASSERT_TRUE(drive.sequence().end_step().has_value());
+  ASSERT_TRUE(testing::end_step(*step).has_value());
   EXPECT_EQ(drive.sequence().counters().mass_samples, 0U);
   ASSERT_TRUE(drive.step().has_value());
   EXPECT_EQ(drive.sequence().counters().mass_samples, 1U);

@@ -45,7 +45,7 @@ void MemoryMeter::look(Sequence& any) {
   region_bytes_ = pages.page_count() * pages.page_bytes();
 }
 
-void MemoryMeter::forget_peak() { backend_.reset_peak(); }
+
 
 TakenMemory MemoryMeter::taken() const {
   const std::size_t host = backend_.memory(Tier::host).peak - before_.host;

@@ -23,8 +23,6 @@ class MemoryMeter {
 
   /// Looks at the pages in use. To be called whenever there may be more of them.
   void look(Sequence& any);
-  /// Forgets what device memory was in use before.
-  void forget_peak();
   [[nodiscard]] TakenMemory taken() const;
 
  private:

@@ -57,7 +57,7 @@ TEST_P(MemoryNeedIn, LaterPromptsFollowsTheirLength) {
 TEST_P(MemoryNeedIn, LaterPromptsThatSelectIsThatOfAllTheirRows) {
   life_.scenario.runtime.prompts = PromptAttention::retrieved;
   life_.prompts = {600, 400};
-  expect_said(life_);
+  expect_said(life_, 1.3);
 }
 
 TEST_P(MemoryNeedIn, EachSettingIsThatWhichItTakes) {
@@ -91,18 +91,20 @@ INSTANTIATE_TEST_SUITE_P(Kinds, MemoryNeedIn,
                          [](const auto& name) { return std::string(name.param); });
 
 void expect_lives_said(MemoryLife life) {
+  constexpr double most =
+      1.6;  // tiles are for all tokens: few are attended to once some are dropped
   for (const std::size_t piece : {1U, 64U, 512U}) {
     life.piece = piece;
     SCOPED_TRACE(piece);
-    expect_said(life);
+    expect_said(life, most);
   }
   life.piece = 64;
   life.members = 3;
   life.queries = Dtype::bf16;
-  expect_said(life);
+  expect_said(life, most);
   life.members = 1;
   life.draft = 8;
-  expect_said(life, 1.3);
+  expect_said(life, most);
 }
 
 class MemoryNeedWithEntries : public ::testing::TestWithParam<std::string> {};
@@ -114,10 +116,10 @@ TEST_P(MemoryNeedWithEntries, OfTokensThatAreDroppedIsThatWhichItTakes) {
   // Behind a short prompt the window grows until the first flush, and pages are given back.
   life.prompts = {200};
   life.decoded = 600;
-  expect_said(life);
+  expect_said(life, 2);
   life.prompts = {600, 900};
   life.piece = 512;
-  expect_said(life, 1.3);
+  expect_said(life, 2);
 }
 
 std::vector<std::string> retention_policies() {

@@ -19,14 +19,14 @@ using testing::Traffic;
 constexpr std::size_t decoded = 240;
 
 /// Device memory that a sequence takes at most while it decodes up to `length` tokens, behind a
-/// prompt that came layer by layer.
+/// prompt.
 std::size_t taken_by_decoding(const Scenario& scenario, std::size_t length) {
   const auto runtime = scenario.open();
   MemoryMeter meter(*runtime);
   const Traffic traffic(scenario.runtime.shape, 1);
   Drive drive(*runtime, traffic);
   EXPECT_TRUE(drive.prefill(length - decoded).has_value());
-  meter.forget_peak();
+  testing::forget_prompt(*runtime);
   EXPECT_TRUE(drive.steps(decoded).has_value());
   return meter.taken().device;
 }

@@ -144,14 +144,11 @@ TEST(OwnPolicy, ASpeculatedQueryThatItNeedsIsInsistedOn) {
   const auto row = traffic.rows(0, {101, 102});
   const auto query = traffic.query(0, 101);
   std::vector<float> output(query.size());
-  ASSERT_TRUE(drive.sequence().begin_step().has_value());
-  const Status failed =
-      drive.sequence().attend(LayerId{0}, {.query = query.data(), .kv = traffic.tensors(row, 1)},
-                              output.data(), drive.compute());
+  const Status failed = drive.begin_step()->attend(
+      LayerId{0}, {.query = query.data(), .kv = traffic.tensors(row, 1), .output = output.data()});
   ASSERT_FALSE(failed.has_value());
   EXPECT_EQ(failed.error().code, Errc::invalid_argument);
   EXPECT_NE(failed.error().message().find("policy x needs a speculated query"), std::string::npos);
-  ASSERT_TRUE(drive.sequence().abandon_step().has_value());
 }
 
 TEST(OwnPolicy, WhatSelectsHasToHaveAnIndex) {

@@ -25,7 +25,7 @@ class OwnQueueOfEachPolicy : public testing::OfEachPolicyWithACache {
     const auto runtime = scenario_.open();
     const Traffic traffic(scenario_.runtime.shape, 1);
     auto own = testing::make_own_queue(runtime->backend());
-    Drive drive(runtime->open_sequence().value(), std::move(own.queue), traffic);
+    Drive drive(runtime->open_sequence().value(), *runtime, std::move(own.queue), traffic);
     EXPECT_TRUE(drive.prefill(prompt).has_value());
     const Status stepped = drive.steps(step_count);
     EXPECT_TRUE(stepped) << stepped.error().message();

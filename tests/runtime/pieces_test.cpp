@@ -8,6 +8,7 @@
 
 #include "policies/selecting_policies.hpp"
 #include "runtime/batch.hpp"
+#include "sequence/sequence_state.hpp"
 #include "terrace/core/dtype.hpp"
 
 namespace terrace {
@@ -232,6 +233,37 @@ TEST(Pieces, GoOnInAFork) {
     EXPECT_TRUE(step->status(0).has_value());
   }
   EXPECT_EQ(twin->counters().builds, 0U);
+}
+
+/// What the layers' builds had done when all work so far had ended.
+std::vector<bool> built_layers(Sequence& sequence) {
+  SequenceParts& parts = state_of(sequence).parts;
+  EXPECT_TRUE(parts.context.lanes.offload().drain(std::chrono::seconds{60}).has_value());
+  EXPECT_TRUE(parts.context.lanes.cluster().drain(std::chrono::seconds{60}).has_value());
+  std::vector<bool> built;
+  for (const auto& layer : parts.layers) {
+    built.push_back(layer->index.build.end > layer->index.build.begin);
+  }
+  return built;
+}
+
+TEST(Pieces, OfWhichTheLastLetsEachLayerBeIndexedWhileOthersCompute) {
+  const Scenario scenario;
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  testing::Drive drive(*runtime, traffic);
+  Sequence& sequence = drive.sequence();
+  const auto rows = traffic.rows(0, {0, 400});
+  const StepTensors tensors{.kv = traffic.tensors(rows, 400)};
+  ASSERT_TRUE(sequence.begin_prompt(400).has_value());
+  const auto step = drive.begin_step(400);
+  ASSERT_TRUE(step->append(LayerId{0}, tensors).has_value());
+  ASSERT_TRUE(drive.compute().drain(std::chrono::seconds{60}).has_value());
+  EXPECT_EQ(built_layers(sequence), (std::vector<bool>{true, false}));
+  ASSERT_TRUE(step->append(LayerId{1}, tensors).has_value());
+  ASSERT_TRUE(testing::end_step(*step).has_value());
+  EXPECT_EQ(built_layers(sequence), (std::vector<bool>{true, true}));
+  EXPECT_TRUE(sequence.index_ready());
 }
 
 TEST(Pieces, OfAPromptThatDoesNotComeWholeAreIndexed) {

@@ -78,10 +78,10 @@ Scenario with_held_entries(Rng& rng, std::size_t /*number*/) {
   return testing::random_holding(rng);
 }
 
-/// Memory for the tiles of each thread's step, and for a part of what all sequences would take.
+/// Memory for what each thread's step shares, and for a part of what all sequences would take.
 Scenario with_limit(Scenario scenario, std::size_t threads, Rng& rng) {
-  const std::size_t tiles = std::size_t{2} * 2048 * scenario.runtime.shape.token_bytes();
-  scenario.backend.device_memory_limit = threads * (tiles + 40'000 + rng.below(260'000));
+  const std::size_t shared = scenario.least_step_bytes(400);
+  scenario.backend.device_memory_limit = threads * (shared + 40'000 + rng.below(260'000));
   return scenario;
 }
 

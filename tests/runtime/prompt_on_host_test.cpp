@@ -27,8 +27,8 @@ class PromptOnTheHost : public ::testing::TestWithParam<Placement> {
     if (GetParam() == Placement::offload) {
       EXPECT_LT(runtime->block_pool_bytes(), rows / 3);
     } else {
-      scenario_.backend.device_memory_limit =
-          runtime->backend().memory(Tier::device).peak - rows * 2 / 3;
+      scenario_.backend.device_memory_limit = runtime->backend().memory(Tier::device).peak -
+                                              scenario_.spare_step_bytes(tokens) - rows * 2 / 3;
     }
   }
 

@@ -15,24 +15,20 @@ using testing::FaultyRuntime;
 using testing::Scenario;
 using testing::Traffic;
 
-/// Prefills as Drive does, but for what is coded of each layer: that fails.
-Status prefill_without_coding(Sequence& sequence, const Traffic& traffic, std::size_t length,
-                              Queue& compute, offload::FaultBackend& faults) {
-  const TokenRange tokens{sequence.length(), length};
-  TERRACE_TRY(sequence.begin_prefill(tokens.size()));
-  std::vector<std::vector<std::byte>> rows;  // read until the prompt has ended
+/// Gives a prompt as Drive does, but for what is coded of each layer: that fails.
+Status prompt_without_coding(Drive& drive, const Traffic& traffic, std::size_t length,
+                             offload::FaultBackend& faults) {
+  const TokenRange tokens{drive.sequence().length(), length};
+  const auto step = drive.begin_prompt(tokens.size());
+  std::vector<std::vector<std::byte>> rows;  // read until the step has ended
+  faults.arm({.pieces = {{.phase = Phase::update, .nth = 0, .queue = "cluster"}}});
   for (std::size_t layer = 0; layer < traffic.shape().layers; ++layer) {
     rows.push_back(traffic.rows(layer, tokens));
-    TERRACE_TRY(sequence.append(
-        static_cast<LayerId>(layer),
-        {.tokens = tokens, .kv = traffic.tensors(rows.back(), tokens.size())}, compute));
-    // The work that finish() enqueues last is the coding. From the second layer on something is
-    // before it.
-    faults.arm({.pieces = {{.phase = Phase::update, .nth = layer == 0 ? 1U : 2U}}});
-    TERRACE_TRY(sequence.finish(static_cast<LayerId>(layer), compute));
-    faults.arm({});
+    TERRACE_TRY(step->append(static_cast<LayerId>(layer),
+                             {.kv = traffic.tensors(rows.back(), tokens.size())}));
   }
-  return sequence.end_prefill();
+  faults.arm({});
+  return testing::end_step(*step);
 }
 
 /// Steps, the first of which may fail.
@@ -63,9 +59,7 @@ TEST(Recovery, WhatAPromptLostOfItsIndexIsCodedInTheSameBatches) {
       }
       const std::size_t length = 303 + tokens;
       ASSERT_TRUE(expected.prefill(length).has_value());
-      ASSERT_TRUE(
-          prefill_without_coding(drive.sequence(), traffic, length, drive.compute(), *faulty.faults)
-              .has_value());
+      ASSERT_TRUE(prompt_without_coding(drive, traffic, length, *faulty.faults).has_value());
       expect_goes_on(drive, 6);
       ASSERT_TRUE(expected.steps(6).has_value());
       EXPECT_EQ(drive.outputs(), expected.outputs());
@@ -79,8 +73,8 @@ TEST(Recovery, CodingThatFailedBehindAStepFailsNoCallTwice) {
     bool forks = false;
     Errc error = Errc::device_error;
   };
-  for (const auto& [forks, error] : {Case{true}, Case{false}, Case{true, Errc::out_of_memory},
-                                     Case{false, Errc::out_of_memory}}) {
+  // A prompt that finds no memory for coding is indexed later.
+  for (const auto& [forks, error] : {Case{true}, Case{false}, Case{true, Errc::out_of_memory}}) {
     std::size_t failures = 0;
     for (std::uint64_t nth = 1; nth < 30; ++nth) {
       Scenario scenario;
@@ -118,14 +112,16 @@ TEST(Recovery, ALostSequenceKeepsItsMemoryAsLongAsComputeWritesThere) {
   const auto rows = traffic.rows(0, {0, tokens});
   const auto compute = faulty.runtime->backend().make_queue({.name = "compute"}).value();
   auto lost = faulty.runtime->open_sequence().value();
-  ASSERT_TRUE(lost->begin_prefill(tokens).has_value());
-  faulty.faults->arm({.delay = std::chrono::milliseconds(400), .delay_phase = Phase::update});
-  for (std::size_t layer = 0; layer < traffic.shape().layers; ++layer) {
-    const PromptPiece piece{.tokens = {0, tokens}, .kv = traffic.tensors(rows, tokens)};
-    ASSERT_TRUE(lost->append(static_cast<LayerId>(layer), piece, *compute).has_value());
-    ASSERT_TRUE(lost->finish(static_cast<LayerId>(layer), *compute).has_value());
+  {
+    ASSERT_TRUE(lost->begin_prompt(tokens).has_value());
+    const auto step = testing::begin_step(*faulty.runtime, *lost, *compute, tokens);
+    faulty.faults->arm({.delay = std::chrono::milliseconds(400), .delay_phase = Phase::update});
+    for (std::size_t layer = 0; layer < traffic.shape().layers; ++layer) {
+      ASSERT_TRUE(step->append(static_cast<LayerId>(layer), {.kv = traffic.tensors(rows, tokens)})
+                      .has_value());
+    }
+    ASSERT_FALSE(testing::end_step(*step).has_value());
   }
-  ASSERT_FALSE(lost->end_prefill().has_value());
   EXPECT_EQ(lost->phase(), SequencePhase::lost);
   faulty.faults->arm({});
   lost.reset();
@@ -145,17 +141,17 @@ TEST(Recovery, QueuesOfStepsMayGoWithThem) {
   for (std::size_t position = 150; position < 160; ++position) {
     const auto compute = runtime->backend().make_queue({.name = "compute"}).value();
     std::vector<float> output(shape.query_heads * shape.head_dim);
-    ASSERT_TRUE(sequence.begin_step().has_value());
+    const auto step = testing::begin_step(*runtime, sequence, *compute);
     for (std::size_t layer = 0; layer < shape.layers; ++layer) {
       const auto row = traffic.rows(layer, {position, position + 1});
       const auto query = traffic.query(layer, position);
-      const Status attended = sequence.attend(
-          static_cast<LayerId>(layer), {.query = query.data(), .kv = traffic.tensors(row, 1)},
-          output.data(), *compute);
+      const Status attended = step->attend(
+          static_cast<LayerId>(layer),
+          {.query = query.data(), .kv = traffic.tensors(row, 1), .output = output.data()});
       ASSERT_TRUE(attended.has_value()) << attended.error().message();
       ASSERT_TRUE(compute->drain(std::chrono::seconds(60)).has_value());
     }
-    ASSERT_TRUE(sequence.end_step().has_value());
+    ASSERT_TRUE(testing::end_step(*step).has_value());
   }
 }
 

@@ -309,26 +309,11 @@ TEST(Retention, LeavesAttentionToNoEngineThatKnowsNoEntries) {
   const Traffic traffic(scenario.runtime.shape, 1);
   Drive drive(*runtime, traffic);
   ASSERT_TRUE(drive.prefill(20).has_value());
-  ASSERT_TRUE(drive.sequence().begin_step().has_value());
-  const auto view = drive.sequence().gather(LayerId{0}, {}, drive.compute());
-  ASSERT_FALSE(view.has_value());
-  EXPECT_EQ(view.error().code, Errc::unsupported);
-}
-
-TEST(Retention, InsistsOnQueriesOfAPromptThatItChoosesBy) {
-  const Scenario scenario = scenario_with("snapkv");
-  const auto runtime = scenario.open();
-  const auto sequence = runtime->open_sequence().value();
-  EXPECT_EQ(sequence->query_window_tokens(), 8U);
-  const auto compute = runtime->backend().make_queue({.name = "compute"}).value();
-  const Traffic traffic(scenario.runtime.shape, 1);
-  const std::vector<std::byte> rows = traffic.rows(0, {0, 30});
-  ASSERT_TRUE(sequence->begin_prefill(30).has_value());
-  const auto appended =
-      sequence->append(LayerId{0}, {.tokens = {0, 30}, .kv = traffic.tensors(rows, 30)}, *compute);
-  ASSERT_FALSE(appended.has_value());
-  EXPECT_THAT(std::string(appended.error().message()), ::testing::HasSubstr("needs the queries"));
-  ASSERT_TRUE(sequence->abandon_prefill().has_value());
+  const auto step = drive.begin_step();
+  KvView view;
+  const Status gathered = step->gather(LayerId{0}, {}, {&view, 1});
+  ASSERT_FALSE(gathered.has_value());
+  EXPECT_EQ(gathered.error().code, Errc::unsupported);
 }
 
 /// Sizes of the entry lists behind a prompt, [layers * kv_heads].
@@ -339,7 +324,7 @@ std::vector<std::size_t> list_sizes(const Scenario& scenario, std::size_t prompt
   const std::size_t before = runtime->backend().memory(Tier::device).in_use;
   Drive drive(*runtime, traffic);
   EXPECT_TRUE(drive.prefill(prompt).has_value());
-  runtime->backend().reset_peak();
+  testing::forget_prompt(*runtime);
   EXPECT_TRUE(drive.steps(decoded).has_value());
   EXPECT_LE(runtime->backend().memory(Tier::device).peak - before,
             runtime->memory_need({.tokens = prompt + decoded})->device_held);

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "terrace/core/rng.hpp"
+#include "terrace/runtime/step_room.hpp"
 
 namespace terrace::testing {
 namespace {
@@ -16,6 +17,14 @@ constexpr Duration patience = std::chrono::seconds{120};
 float normal(Rng& rng) {
   const double sum = rng.uniform() + rng.uniform() + rng.uniform() + rng.uniform();
   return static_cast<float>((sum - 2) * std::sqrt(3.0));
+}
+
+StepRoomQuery step_query(const RuntimeOptions& options, std::size_t tokens) noexcept {
+  return {.shape = options.shape,
+          .block_tokens = options.block_tokens,
+          .device_memory = SIZE_MAX,
+          .tokens = tokens,
+          .rows = tokens};
 }
 
 }  // namespace
@@ -70,16 +79,43 @@ KvTensors Traffic::tensors(const std::vector<std::byte>& rows, std::size_t token
           .head_stride = tokens * shape_.row_bytes()};
 }
 
+std::unique_ptr<Step> begin_step(Runtime& runtime, Sequence& sequence, Queue& compute,
+                                 std::size_t tokens) {
+  const StepMember member{&sequence, tokens};
+  return runtime.begin_step({&member, 1}, compute).value();
+}
+
+Status end_step(Step& step) {
+  TERRACE_TRY(step.end());
+  return step.status(0);
+}
+
+std::size_t Scenario::least_step_bytes(std::size_t tokens) const {
+  return least_step_room(step_query(runtime, tokens)).bytes(runtime.shape);
+}
+
+std::size_t Scenario::spare_step_bytes(std::size_t tokens) const {
+  return step_room(step_query(runtime, tokens)).bytes(runtime.shape) - least_step_bytes(tokens);
+}
+
+void forget_prompt(Runtime& runtime) {
+  runtime.release_step_memory();
+  runtime.backend().reset_peak();
+}
+
 Drive::Drive(Runtime& runtime, const Traffic& traffic)
     : Drive(runtime.open_sequence().value(), runtime, traffic) {}
 
 Drive::Drive(std::unique_ptr<Sequence> sequence, Runtime& runtime, const Traffic& traffic)
-    : Drive(std::move(sequence), runtime.backend().make_queue({.name = "compute"}).value(),
+    : Drive(std::move(sequence), runtime, runtime.backend().make_queue({.name = "compute"}).value(),
             traffic) {}
 
-Drive::Drive(std::unique_ptr<Sequence> sequence, std::unique_ptr<Queue> compute,
+Drive::Drive(std::unique_ptr<Sequence> sequence, Runtime& runtime, std::unique_ptr<Queue> compute,
              const Traffic& traffic)
-    : traffic_(traffic), compute_(std::move(compute)), sequence_(std::move(sequence)) {}
+    : runtime_(runtime),
+      traffic_(traffic),
+      compute_(std::move(compute)),
+      sequence_(std::move(sequence)) {}
 
 Drive::~Drive() {
   EXPECT_TRUE(compute_->drain(patience).has_value() || compute_->clear_error().has_value());
@@ -87,28 +123,56 @@ Drive::~Drive() {
 
 Status Drive::prefill(std::size_t length, std::size_t piece) {
   const std::size_t first = sequence_->length();
-  TERRACE_TRY(sequence_->begin_prefill(length - first));
-  for (std::size_t layer = 0; layer < traffic_.shape().layers; ++layer) {
-    for (std::size_t begin = first; begin < length; begin += piece) {
-      const TokenRange tokens{begin, std::min(begin + piece, length)};
-      rows_.push_back(traffic_.rows(layer, tokens));
-      queries_.emplace_back();
-      for (std::size_t position = begin; position < tokens.end; ++position) {
-        const std::vector<float> one = traffic_.query(layer, position);
-        queries_.back().insert(queries_.back().end(), one.begin(), one.end());
-      }
-      const auto stored = sequence_->append(static_cast<LayerId>(layer),
-                                            {.tokens = tokens,
-                                             .kv = traffic_.tensors(rows_.back(), tokens.size()),
-                                             .hints = {.query_window = queries_.back()}},
-                                            *compute_);
-      TERRACE_TRY(stored);
-    }
-    TERRACE_TRY(sequence_->finish(static_cast<LayerId>(layer), *compute_));
+  TERRACE_TRY(sequence_->begin_prompt(length - first));
+  Status given;
+  while (given && sequence_->length() < length) {
+    const std::size_t rest = length - sequence_->length();
+    given = give_piece(piece == 0 ? rest : std::min(piece, rest));
   }
-  TERRACE_TRY(sequence_->end_prefill());
-  forget_what_was_read();
-  return {};
+  if (!given && sequence_->phase() == SequencePhase::idle) {
+    TERRACE_TRY(sequence_->truncate(first));
+  }
+  if (given) forget_what_was_read();
+  return given;
+}
+
+std::unique_ptr<Step> Drive::begin_prompt(std::size_t tokens) {
+  EXPECT_TRUE(sequence_->begin_prompt(tokens).has_value());
+  return begin_step(tokens);
+}
+
+bool Drive::appends() const {
+  return runtime_.retention_traits() == nullptr &&
+         runtime_.options().prompts == PromptAttention::exact;
+}
+
+Status Drive::give_piece(std::size_t tokens) {
+  const std::size_t first = sequence_->length();
+  const auto step = begin_step(tokens);
+  TERRACE_TRY(step->status(0));
+  for (std::size_t layer = 0; layer < traffic_.shape().layers; ++layer) {
+    TERRACE_TRY(give_layer(*step, layer, {first, first + tokens}));
+  }
+  return end_step(*step);
+}
+
+Status Drive::give_layer(Step& step, std::size_t layer, TokenRange tokens) {
+  rows_.push_back(traffic_.rows(layer, tokens));
+  std::vector<float>& queries = queries_.emplace_back();
+  for (std::size_t position = tokens.begin; position < tokens.end; ++position) {
+    const std::vector<float> one = traffic_.query(layer, position);
+    queries.insert(queries.end(), one.begin(), one.end());
+  }
+  const PromptHints hints{.query_window = queries};
+  StepTensors tensors{.query = queries.data(),
+                      .kv = traffic_.tensors(rows_.back(), tokens.size()),
+                      .hints = {&hints, 1}};
+  const auto id = static_cast<LayerId>(layer);
+  if (appends()) return step.append(id, tensors);
+  tensors.output = unfinished_.emplace_back(queries.size()).data();
+  tensors.speculated_query = queries.data();
+  tensors.speculated_query_stride = traffic_.shape().query_heads * traffic_.shape().head_dim;
+  return step.attend(id, tensors);
 }
 
 void Drive::forget_what_was_read() {
@@ -119,33 +183,26 @@ void Drive::forget_what_was_read() {
 
 Status Drive::step() {
   const KvShape& shape = traffic_.shape();
+  const std::size_t numbers = shape.query_heads * shape.head_dim;
   const std::size_t position = sequence_->length();
-  StepOutput& output = unfinished_.emplace_back(shape.layers * shape.query_heads * shape.head_dim);
-  TERRACE_TRY(sequence_->begin_step());
-  const auto enqueue = [&]() -> Status {
-    for (std::size_t layer = 0; layer < shape.layers; ++layer) {
-      rows_.push_back(traffic_.rows(layer, {position, position + 1}));
-      queries_.push_back(traffic_.query(layer, position));
-      TERRACE_TRY(sequence_->attend(static_cast<LayerId>(layer),
-                                    {.query = queries_.back().data(),
-                                     .kv = traffic_.tensors(rows_.back(), 1),
-                                     .speculated_query = queries_.back().data()},
-                                    output.data() + layer * shape.query_heads * shape.head_dim,
-                                    *compute_));
-    }
-    TERRACE_TRY(sequence_->end_step());
-    return compute_->drain(patience);
-  };
-  const Status done = enqueue();
-  if (!done && sequence_->phase() == SequencePhase::step) {
-    const Status abandoned = sequence_->abandon_step();
-    if (!abandoned) return abandoned;
+  StepOutput& output = unfinished_.emplace_back(shape.layers * numbers);
+  const auto step = begin_step();
+  TERRACE_TRY(step->status(0));
+  for (std::size_t layer = 0; layer < shape.layers; ++layer) {
+    rows_.push_back(traffic_.rows(layer, {position, position + 1}));
+    queries_.push_back(traffic_.query(layer, position));
+    TERRACE_TRY(
+        step->attend(static_cast<LayerId>(layer), {.query = queries_.back().data(),
+                                                   .kv = traffic_.tensors(rows_.back(), 1),
+                                                   .speculated_query = queries_.back().data(),
+                                                   .output = output.data() + layer * numbers,
+                                                   .speculated_query_stride = numbers}));
   }
-  if (done) {
-    outputs_.push_back(std::move(output));
-    forget_what_was_read();
-  }
-  return done;
+  TERRACE_TRY(end_step(*step));
+  TERRACE_TRY(compute_->drain(patience));
+  outputs_.push_back(std::move(output));
+  forget_what_was_read();
+  return {};
 }
 
 Status Drive::steps(std::size_t count) {

@@ -50,6 +50,15 @@ class Traffic {
   std::vector<Part> parts_;  ///< the last one that begins before a position says what it is
 };
 
+/// Begins a step of one sequence. Its status says whether it takes part.
+std::unique_ptr<Step> begin_step(Runtime& runtime, Sequence& sequence, Queue& compute,
+                                 std::size_t tokens = 1);
+/// Ends it, and returns the first thing that failed.
+Status end_step(Step& step);
+
+/// Gives back the memory that a prompt's steps had, and lets the peak of device memory begin anew.
+void forget_prompt(Runtime& runtime);
+
 /// Output of one step, all layers: [layers, query_heads, head_dim].
 using StepOutput = std::vector<float>;
 
@@ -58,11 +67,13 @@ class Drive {
  public:
   Drive(Runtime& runtime, const Traffic& traffic);
   Drive(std::unique_ptr<Sequence> sequence, Runtime& runtime, const Traffic& traffic);
-  Drive(std::unique_ptr<Sequence> sequence, std::unique_ptr<Queue> compute, const Traffic& traffic);
+  Drive(std::unique_ptr<Sequence> sequence, Runtime& runtime, std::unique_ptr<Queue> compute,
+        const Traffic& traffic);
   ~Drive();
 
-  /// Prefills to `length`, in pieces of `piece` tokens.
-  Status prefill(std::size_t length, std::size_t piece = 64);
+  /// Gives a prompt up to `length`, in steps of `piece` tokens; all at once where it is 0. Rows
+  /// alone are appended where the prompt attends exactly and nothing goes by its attention.
+  Status prefill(std::size_t length, std::size_t piece = 0);
   Status step();
   Status steps(std::size_t count);
 
@@ -71,13 +82,24 @@ class Drive {
   /// The same of the rows that retention has left as they were.
   void expect_kept_rows_right();
 
+  /// Begins a step of `tokens` tokens, which may have failed to begin: see its status.
+  [[nodiscard]] std::unique_ptr<Step> begin_step(std::size_t tokens = 1) {
+    return testing::begin_step(runtime_, *sequence_, *compute_, tokens);
+  }
+  /// Begins a prompt of so many tokens, all of which come with the step.
+  [[nodiscard]] std::unique_ptr<Step> begin_prompt(std::size_t tokens);
+
   [[nodiscard]] Sequence& sequence() noexcept { return *sequence_; }
   [[nodiscard]] Queue& compute() noexcept { return *compute_; }
   [[nodiscard]] const std::vector<StepOutput>& outputs() const noexcept { return outputs_; }
 
  private:
+  Status give_piece(std::size_t tokens);
+  Status give_layer(Step& step, std::size_t layer, TokenRange tokens);
+  [[nodiscard]] bool appends() const;
   void forget_what_was_read();
 
+  Runtime& runtime_;
   const Traffic& traffic_;
   // Memory that compute reads. Behind a failure the device may go on reading it until the queue is
   // gone.
@@ -129,6 +151,11 @@ struct Scenario {
 
   [[nodiscard]] std::unique_ptr<Runtime> open() const;
   [[nodiscard]] std::unique_ptr<Runtime> open(std::unique_ptr<Backend> on) const;
+
+  /// Bytes that the members of a step share which attend exactly, `tokens` at most, at least.
+  [[nodiscard]] std::size_t least_step_bytes(std::size_t tokens) const;
+  /// What they take more where device memory has no limit.
+  [[nodiscard]] std::size_t spare_step_bytes(std::size_t tokens) const;
 };
 
 /// A promise that every selecting policy keeps.

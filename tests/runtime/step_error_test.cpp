@@ -210,12 +210,14 @@ TEST(StepError, GatherSaysThatRowsAreNotHere) {
   ASSERT_TRUE(batch.drive(0).prefill(200).has_value());
   Sequence& sequence = batch.sequence(0);
   ASSERT_TRUE(sequence.begin_prompt(2).has_value());  // its tokens attend to all rows
-  ASSERT_TRUE(sequence.begin_step().has_value());
+  const auto step = batch.drive(0).begin_step();
   const auto rows = batch.traffic(0).rows(0, {200, 201});
   const auto query = batch.traffic(0).query(0, 200);
-  const StepInput input{.query = query.data(), .kv = batch.traffic(0).tensors(rows, 1)};
-  EXPECT_EQ(sequence.gather(LayerId{0}, input, batch.compute()).error().code, Errc::not_ready);
-  ASSERT_TRUE(sequence.abandon_step().has_value());
+  KvView view;
+  const Status gathered = step->gather(
+      LayerId{0}, {.query = query.data(), .kv = batch.traffic(0).tensors(rows, 1)}, {&view, 1});
+  ASSERT_TRUE(gathered.has_value()) << gathered.error().message();
+  EXPECT_EQ(step->status(0).error().code, Errc::not_ready);
 }
 
 TEST(StepError, TilesOfAPromptTakeMemoryThatOthersCanSpare) {

@@ -91,41 +91,6 @@ TEST_F(StepArguments, ThatAnOpWouldRefuseLeaveTheStepAsItIs) {
   EXPECT_EQ(batch_.sequence(1).length(), 1U);
 }
 
-TEST_F(StepArguments, OfAStepOfOneSequenceAreLookedAtFirst) {
-  Sequence& sequence = batch_.sequence(0);
-  ASSERT_TRUE(sequence.begin_step().has_value());
-  const StepInput right{.query = queries_.data(), .kv = tensors().kv};
-  StepInput wrong = right;
-  wrong.kv.head_stride = 1;
-  expect_refused(sequence.attend(LayerId{0}, wrong, outputs_.data(), batch_.compute()),
-                 "kv.head_stride is 1");
-  expect_refused(sequence.attend(LayerId{0}, right, nullptr, batch_.compute()),
-                 "output is missing");
-  expect_refused(sequence.attend(LayerId{0}, right, queries_.data(), batch_.compute()),
-                 "output overlaps query");
-  wrong = right;
-  wrong.query = nullptr;
-  expect_refused(sequence.attend(LayerId{0}, wrong, outputs_.data(), batch_.compute()),
-                 "query is missing");
-  for (std::size_t layer = 0; layer < shape().layers; ++layer) {
-    ASSERT_TRUE(
-        sequence.attend(static_cast<LayerId>(layer), right, outputs_.data(), batch_.compute()));
-  }
-  EXPECT_TRUE(sequence.end_step().has_value());
-}
-
-TEST_F(StepArguments, OfAPieceOfAPromptAreLookedAtFirst) {
-  Sequence& sequence = batch_.sequence(0);
-  ASSERT_TRUE(sequence.begin_prefill(1).has_value());
-  PromptPiece piece{.tokens = {0, 1}, .kv = tensors().kv};
-  piece.kv.head_stride = 0;
-  const auto appended = sequence.append(LayerId{0}, piece, batch_.compute());
-  expect_refused(appended.map([](Ticket) {}), "kv.head_stride is 0");
-  piece.kv = tensors().kv;
-  EXPECT_TRUE(sequence.append(LayerId{0}, piece, batch_.compute()).has_value());
-  EXPECT_TRUE(sequence.abandon_prefill().has_value());
-}
-
 TEST_F(StepArguments, MayLieBetweenTheQueriesThatDecode) {
   // [query, output] of one token after the other.
   const std::size_t numbers = shape().query_heads * shape().head_dim;
@@ -144,32 +109,6 @@ TEST_F(StepArguments, MayLieBetweenTheQueriesThatDecode) {
   expect_refused(step->attend(LayerId{1}, between), "output overlaps query");
 }
 
-TEST_F(StepArguments, OfTheOtherInterfaceAreRefused) {
-  Sequence& sequence = batch_.sequence(0);
-  const StepInput input{.query = queries_.data(), .kv = tensors().kv};
-  {
-    const auto step = begin();
-    constexpr const char* reason = "begun by Runtime::begin_step";
-    expect_refused(sequence.attend(LayerId{0}, input, outputs_.data(), batch_.compute()), reason);
-    expect_refused(sequence.gather(LayerId{0}, input, batch_.compute()).map([](const KvView&) {}),
-                   reason);
-    expect_refused(sequence.end_step(), reason);
-    expect_refused(sequence.abandon_step(), reason);
-    expect_refused(sequence.begin_step(), "a step is under way");
-    EXPECT_TRUE(step->attend(LayerId{0}, tensors()).has_value());
-    expect_refused(sequence.attend(LayerId{1}, input, outputs_.data(), batch_.compute()), reason);
-    EXPECT_TRUE(step->attend(LayerId{1}, tensors()).has_value());
-    EXPECT_TRUE(step->end().has_value());
-  }
-  ASSERT_TRUE(sequence.begin_step().has_value());
-  const auto step = begin();
-  expect_refused(step->status(0), "a step is under way");
-  EXPECT_TRUE(step->status(1).has_value());
-  EXPECT_TRUE(sequence.attend(LayerId{0}, input, outputs_.data(), batch_.compute()).has_value());
-  EXPECT_TRUE(sequence.abandon_step().has_value());
-  EXPECT_EQ(sequence.length(), 1U);
-}
-
 TEST_F(StepArguments, AreMembersAndAQueueOfTheRuntime) {
   const auto message = [](const auto& result) {
     return result ? std::string() : std::string(result.error().message());
@@ -181,15 +120,8 @@ TEST_F(StepArguments, AreMembersAndAQueueOfTheRuntime) {
   EXPECT_THAT(message(runtime_->begin_step(members, *queue)), HasSubstr("queue theirs"));
   const auto host = runtime_->backend().make_host_queue({.name = "mine"}).value();
   EXPECT_THAT(message(runtime_->begin_step(members, *host)), HasSubstr("queue mine"));
-  Sequence& sequence = batch_.sequence(0);
-  ASSERT_TRUE(sequence.begin_step().has_value());
-  const StepInput input{.query = queries_.data(), .kv = tensors().kv};
-  expect_refused(sequence.attend(LayerId{0}, input, outputs_.data(), *queue), "queue theirs");
-  ASSERT_TRUE(sequence.abandon_step().has_value());
-  ASSERT_TRUE(sequence.begin_prefill(1).has_value());
-  const auto appended = sequence.append(LayerId{0}, {.tokens = {0, 1}, .kv = tensors().kv}, *queue);
-  expect_refused(appended.map([](Ticket) {}), "queue theirs");
-  ASSERT_TRUE(sequence.abandon_prefill().has_value());
+  const auto step = begin();
+  EXPECT_THAT(message(step->begin_next(members)), HasSubstr("the step has not ended"));
 }
 
 TEST_F(StepArguments, AreAsManyTokensAsPositionsCanNumber) {
@@ -202,7 +134,6 @@ TEST_F(StepArguments, AreAsManyTokensAsPositionsCanNumber) {
     expect_refused(runtime_->memory_need({.tokens = tokens}).map([](const MemoryNeed&) {}),
                    "a sequence may have");
     expect_refused(batch_.sequence(0).begin_prompt(tokens), "more than 2147483648");
-    expect_refused(batch_.sequence(0).begin_prefill(tokens), "more than 2147483648");
   }
   EXPECT_GT(runtime_->memory_need({.tokens = std::size_t{1} << 31U})->device_held,
             std::size_t{1} << 31U);

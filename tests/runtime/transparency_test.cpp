@@ -86,10 +86,12 @@ TEST_P(EachSelectingPolicy, GivesTheSameBitsWhenARunningSequenceIsSpilled) {
   {
     Drive drive(*runtime, traffic);
     ASSERT_TRUE(drive.prefill(prompt).has_value());
+    testing::forget_prompt(*runtime);
     ASSERT_TRUE(drive.steps(steps).has_value());
   }
   Scenario tight = roomy;
-  tight.backend.device_memory_limit = runtime->backend().memory(Tier::device).peak + 40'000;
+  tight.backend.device_memory_limit =
+      runtime->backend().memory(Tier::device).peak + roomy.least_step_bytes(prompt) + 10'000;
   const auto tight_runtime = tight.open();
   Drive drive(*tight_runtime, traffic);
   Status done = drive.prefill(prompt);

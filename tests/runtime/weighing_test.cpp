@@ -121,17 +121,6 @@ TEST_P(EachWeighing, KeepsWhatDrewMostWeight) {
   }
 }
 
-TEST(Weighing, InsistsOnWeightsOfAPromptThatItsEngineAttendsTo) {
-  const Scenario scenario = scenario_with("h2o");
-  const auto runtime = scenario.open();
-  const Traffic traffic(scenario.runtime.shape, 1);
-  Drive drive(*runtime, traffic);
-  const auto prefilled = drive.prefill(100);
-  ASSERT_FALSE(prefilled.has_value());
-  EXPECT_THAT(std::string(prefilled.error().message()),
-              ::testing::HasSubstr("give the prompt in steps"));
-}
-
 TEST_P(EachWeighing, GoesOnAsIfNothingWereBehindAPauseAForkAndOthersOfABatch) {
   const auto feed = [](Batch& batch, std::size_t i, std::size_t tokens) {
     batch.expect_step(std::array{BatchMember{i, tokens}});

@@ -59,7 +59,7 @@ struct Cut {
   struct Step {
     TraceRecord record;
     LayerTraffic traffic;
-    std::vector<offload::WantedUnit> wanted;
+    std::vector<policies::WantedUnit> wanted;
   };
   TraceHead head;
   CacheUnit unit;
@@ -101,7 +101,7 @@ struct Best {
 std::size_t slots_ever_wanted(const Cut& trace) {
   std::map<std::size_t, std::map<UnitKey, std::size_t>> wanted;  // by layer
   for (const Cut::Step& step : trace.steps) {
-    for (const offload::WantedUnit& each : step.wanted) {
+    for (const policies::WantedUnit& each : step.wanted) {
       std::size_t& slots = wanted[step.record.layer][each.unit];
       slots = std::max<std::size_t>(slots, each.slots);
     }

@@ -7,7 +7,7 @@ namespace {
 
 TEST(LayerFuture, EndsForAUnitWhereItsKeyMeansAnother) {
   RecordedFuture recorded;
-  const auto add = [&](const std::vector<offload::WantedUnit>& wanted, bool renamed) {
+  const auto add = [&](const std::vector<policies::WantedUnit>& wanted, bool renamed) {
     recorded.add({}, {.wanted = wanted, .renamed = renamed});
   };
   add({{.unit = 1}}, true);
@@ -29,7 +29,7 @@ TEST(LayerFuture, EndsForAUnitWhereItsKeyMeansAnother) {
 
 TEST(RecordedFuture, KeepsNoMoreThanItMay) {
   RecordedFuture recorded(3);
-  const std::vector<offload::WantedUnit> two{{.unit = 1}, {.unit = 2}};
+  const std::vector<policies::WantedUnit> two{{.unit = 1}, {.unit = 2}};
   recorded.add({}, {.wanted = two});
   EXPECT_TRUE(recorded.complete());
   recorded.add({}, {.wanted = two});

@@ -11,7 +11,7 @@ namespace terrace::tuning {
 namespace {
 
 /// The most rows that any choice of residents can hit, by trying them all.
-std::uint64_t best_by_trial(const std::vector<std::vector<offload::WantedUnit>>& steps,
+std::uint64_t best_by_trial(const std::vector<std::vector<policies::WantedUnit>>& steps,
                             std::size_t units, std::size_t slots) {
   std::vector<std::int64_t> best(std::size_t{1} << units, -1);
   best[0] = 0;
@@ -45,10 +45,10 @@ TEST(OptimumBound, IsNeverBelowWhatAnyCacheCouldHitAndSeldomFarAbove) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     Rng rng(seed);
     OptimumBound bound(head, head.cache.granularity);
-    std::vector<std::vector<offload::WantedUnit>> steps;
+    std::vector<std::vector<policies::WantedUnit>> steps;
     constexpr std::size_t units = 7;
     for (int step = 0; step < 25; ++step) {
-      std::vector<offload::WantedUnit> wanted;
+      std::vector<policies::WantedUnit> wanted;
       for (UnitKey unit = 0; unit < units; ++unit) {
         if (rng.below(3) != 0) continue;
         wanted.push_back(
@@ -69,7 +69,7 @@ TEST(OptimumBound, IsNeverBelowWhatAnyCacheCouldHitAndSeldomFarAbove) {
 
 TEST(OptimumBound, TakesAUnitThatIsRenamedForAnother) {
   OptimumBound bound(made_up_head({.unit = TraceUnit::cluster}), CacheGranularity::cluster);
-  const std::vector<offload::WantedUnit> wanted{{.unit = 0, .rows_wanted = 5}};
+  const std::vector<policies::WantedUnit> wanted{{.unit = 0, .rows_wanted = 5}};
   bound.add({}, {.wanted = wanted, .keys = 1});
   bound.add({}, {.wanted = wanted, .keys = 1, .renamed = true});
   EXPECT_DOUBLE_EQ(bound.rows_hit(100), 0);
@@ -80,7 +80,7 @@ TEST(OptimumBound, TakesAUnitThatIsRenamedForAnother) {
 TEST(OptimumBound, IsEverythingButFirstWantsWhereAllFits) {
   const TraceHead head = made_up_head({.unit = TraceUnit::cluster});
   OptimumBound bound(head, head.cache.granularity);
-  const std::vector<offload::WantedUnit> wanted{{.unit = 0, .rows_wanted = 5}};
+  const std::vector<policies::WantedUnit> wanted{{.unit = 0, .rows_wanted = 5}};
   for (int step = 0; step < 4; ++step) bound.add({}, {.wanted = wanted, .keys = 1});
   EXPECT_DOUBLE_EQ(bound.rows_hit(100), 15);
 }

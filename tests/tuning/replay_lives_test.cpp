@@ -223,12 +223,12 @@ class RandomLives {
     if (rng_.below(2) != 0)
       tokens = divide_up(length + tokens, block_tokens) * block_tokens - length;
     happened(number, "prompt", tokens, more(lives_.drive(number), tokens));
+    // A replay counts blocks that a prompt's steps let go of with the first step behind it.
+    happened(number, "step", 1, lives_.drive(number).step());
   }
 
   void abandon(std::size_t number) {
-    Sequence& sequence = lives_.drive(number).sequence();
-    if (!happened(number, "begin", 0, sequence.begin_step())) return;
-    happened(number, "abandon", 0, sequence.abandon_step());
+    happened(number, "abandon", 0, lives_.drive(number).begin_step()->status(0));
   }
 
   void fork(std::size_t number) {

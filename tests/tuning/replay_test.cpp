@@ -111,16 +111,6 @@ void prompt_in_pieces(Drive& drive) {
   ASSERT_TRUE(drive.steps(step_count).has_value());
 }
 
-void cut_a_prompt(Drive& drive) {
-  ASSERT_TRUE(drive.prefill(prompt).has_value());
-  ASSERT_TRUE(drive.sequence().truncate(prompt - 1).has_value());
-  ASSERT_TRUE(drive.steps(step_count).has_value());
-  ASSERT_TRUE(drive.prefill(2 * prompt).has_value());
-  ASSERT_TRUE(drive.sequence().truncate(prompt + 100).has_value());
-  ASSERT_TRUE(drive.prefill(3 * prompt).has_value());
-  ASSERT_TRUE(drive.steps(step_count).has_value());
-}
-
 /// A sequence's life from its first prompt on, recorded.
 SequenceCounters record_life(Scenario scenario, const std::filesystem::path& file,
                              void (*life)(Drive&)) {
@@ -152,10 +142,6 @@ void expect_follows_with_any_cache(void (*life)(Drive&)) {
 
 TEST(Replay, FollowsPromptsWithoutAStepBetweenThem) {
   expect_follows_with_any_cache(prompt_in_pieces);
-}
-
-TEST(Replay, FollowsAPromptThatIsCutBeforeItsFirstStep) {
-  expect_follows_with_any_cache(cut_a_prompt);
 }
 
 TEST(Replay, FollowsASequenceThatIsCut) {

@@ -15,7 +15,7 @@ namespace {
 
 void take_units(const LayerTraffic& traffic, std::vector<SelectedUnit>& units) {
   units.clear();
-  for (const offload::WantedUnit& each : traffic.wanted) {
+  for (const policies::WantedUnit& each : traffic.wanted) {
     units.push_back({.unit = each.unit, .rows = each.rows_wanted});
   }
 }
@@ -118,7 +118,7 @@ Status convert_to_csv(const Conversion& files, const CacheUnit& unit) {
     LastingNumbers& numbers = layers[{record.sequence, record.layer}];
     numbers.begin_step(traffic);
     for (std::size_t alike = 0; alike < reader.head().layers_per_record(); ++alike) {
-      for (const offload::WantedUnit& each : traffic.wanted) {
+      for (const policies::WantedUnit& each : traffic.wanted) {
         pending.append(fmt::format("s{0}.l{1}.u{3},{0},{1},{2},{3},{4},{5}\n", record.sequence,
                                    record.layer + alike, numbers.step(), numbers.of(each.unit),
                                    each.rows_wanted, each.slots));

@@ -12,7 +12,7 @@ void RecordedFuture::add(const TraceRecord& record, const LayerTraffic& traffic)
   Wants& wants = wants_[{record.sequence, record.layer}];
   if (traffic.renamed) wants.renamed.push_back(wants.step_begin.size());
   wants.step_begin.push_back(wants.units.size());
-  for (const offload::WantedUnit& each : traffic.wanted) wants.units.push_back(each.unit);
+  for (const policies::WantedUnit& each : traffic.wanted) wants.units.push_back(each.unit);
   selections_ += traffic.wanted.size();
 }
 

@@ -52,7 +52,7 @@ void OptimumBound::select(Layer& layer, const LayerTraffic& traffic) {
     }
     layer.passed = std::max(layer.passed, traffic.window_begin);
   }
-  for (const offload::WantedUnit& each : traffic.wanted) {
+  for (const policies::WantedUnit& each : traffic.wanted) {
     std::uint64_t& since = layer.since[each.unit];
     if (since != 0) {
       const auto steps = static_cast<double>(layer.step + 1 - since);

@@ -132,7 +132,7 @@ void CacheReplay::prepare(Sequence& its, Layer& layer, const TraceRecord& record
           std::make_unique<LayerFuture>(setup_.future->of(record.sequence, record.layer));
       options.replacement.foresight = layer.future.get();
     }
-    Result<offload::ResidentCache> made = make_resident_cache(options, its.slots, keys);
+    Result<policies::ResidentCache> made = make_resident_cache(options, its.slots, keys);
     TERRACE_ASSERT(made.has_value());
     layer.cache.emplace(std::move(*made));
   }
@@ -151,11 +151,7 @@ bool CacheReplay::lay_in_device_memory(const Layer& layer, std::size_t block) co
       [&](const Prompt& prompt) { return block >= divide_up(prompt.tokens.begin, size); });
   // A block that no prompt brought was in the window, and so was one that steps brought behind a
   // prompt.
-  if (its == layer.prompts.rend() || block >= divide_up(its->tokens.end + 1, size)) return true;
-  // A prompt has room for the token behind it, too: that block was there before this one began.
-  const auto before = std::next(its);
-  const bool continues = before != layer.prompts.rend() && before->tokens.end == its->tokens.begin;
-  if (continues && block * size == its->tokens.begin) return true;
+  if (its == layer.prompts.rend() || block >= divide_up(its->tokens.end, size)) return true;
   return block >= its->placed_begin / size || block + its->slots >= its->window_begin / size;
 }
 
@@ -173,7 +169,7 @@ void CacheReplay::adopt_passed(Layer& layer, const LayerTraffic& traffic) {
 }
 
 std::uint64_t CacheReplay::step(Layer& layer, const LayerTraffic& traffic) {
-  offload::ResidentCache& cache = *layer.cache;
+  policies::ResidentCache& cache = *layer.cache;
   if (layer.future != nullptr) layer.future->advance();
   const auto refused = [&] {
     return cache.counters().refused_units + cache.counters().no_room_units;
@@ -185,7 +181,7 @@ std::uint64_t CacheReplay::step(Layer& layer, const LayerTraffic& traffic) {
   outcome_.cache.evicted += plan_.evicted.size();
   std::uint64_t refilled = 0;
   for (const std::uint32_t admitted : plan_.admitted) {
-    const offload::WantedUnit& unit = traffic.wanted[admitted];
+    const policies::WantedUnit& unit = traffic.wanted[admitted];
     ++outcome_.cache.admitted;
     if (!keeps_clusters()) layer.arriving.push_back(unit.unit);
     refilled += unit.refill_rows;
@@ -195,7 +191,7 @@ std::uint64_t CacheReplay::step(Layer& layer, const LayerTraffic& traffic) {
 
 double CacheReplay::upkeep_seconds(const LayerTraffic& traffic) const {
   std::uint64_t rows = traffic.resident_rows;
-  for (const offload::WantedUnit& unit : traffic.wanted) rows += unit.rows_wanted;
+  for (const policies::WantedUnit& unit : traffic.wanted) rows += unit.rows_wanted;
   return setup_.costs->upkeep.of(setup_.cache).seconds(1, rows, traffic.wanted.size());
 }
 

@@ -173,6 +173,13 @@ MemoryPlan plan_memory(const TraceHead& head, const TraceEnd& end, const TraceEx
   const std::size_t block_bytes = block_tokens * head.shape.token_bytes();  // of one layer
   const std::size_t blocks = divide_up(end.last_position + 1, block_tokens);
   plan.fixed_bytes = measured_bytes(head, end, unit.granularity);
+  if (end.run) {
+    // All of a prompt may come in one step.
+    plan.step = {.shape = head.shape,
+                 .block_tokens = block_tokens,
+                 .tokens = end.last_position + 1,
+                 .rows = blocks * block_tokens};
+  }
   // The window may begin and end anywhere in its first and last block.
   const std::size_t needed =
       divide_up(head.sink_tokens, block_tokens) +
@@ -197,9 +204,21 @@ MemoryPlan plan_memory(const TraceHead& head, const TraceEnd& end, const TraceEx
   return plan;
 }
 
+std::size_t MemoryPlan::step_bytes(std::size_t device_memory) const noexcept {
+  if (step.tokens == 0) return 0;
+  StepRoomQuery query = step;
+  query.device_memory = device_memory;
+  return step_room(query).bytes(step.shape);
+}
+
+bool MemoryPlan::fits(std::size_t device_memory) const noexcept {
+  return device_memory >= least_bytes + step_bytes(device_memory);
+}
+
 std::size_t MemoryPlan::slots(std::size_t device_memory) const noexcept {
-  if (device_memory < least_bytes) return 0;
-  return std::min((device_memory - fixed_bytes) / slot_bytes, slots_useful);
+  if (!fits(device_memory)) return 0;
+  const std::size_t rest = device_memory - fixed_bytes - step_bytes(device_memory);
+  return std::min(rest / slot_bytes, slots_useful);
 }
 
 }  // namespace terrace::tuning

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "terrace/core/result.hpp"
+#include "terrace/runtime/step_room.hpp"
 #include "terrace/tuning/trace_extent.hpp"
 
 namespace terrace::tuning {
@@ -26,9 +27,15 @@ struct MemoryPlan {
   std::size_t least_bytes = 0;  ///< that a run needs to have its index there, no less than those
   std::size_t slot_bytes = 0;
   std::size_t slots_useful = 0;  ///< more would never be filled, or no config could say so
+  StepRoomQuery step;  ///< of the largest prompt, but for the limit; empty = no run was recorded
 
   /// Returns the slots per layer that fit, none where a run without a cache does not.
   [[nodiscard]] std::size_t slots(std::size_t device_memory) const noexcept;
+  /// Returns whether a run without a cache fits.
+  [[nodiscard]] bool fits(std::size_t device_memory) const noexcept;
+
+  /// Returns what steps of the largest prompt share, of so much device memory.
+  [[nodiscard]] std::size_t step_bytes(std::size_t device_memory) const noexcept;
 };
 
 /// With as many sharers as the trace had at a time.

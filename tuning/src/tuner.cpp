@@ -286,7 +286,9 @@ Result<std::vector<TunedRow>> first_rows(const TuneRequest& request, TuneResult&
   std::size_t least = SIZE_MAX;
   for (const CacheUnit& unit : cache_units(result.head)) {
     const MemoryPlan plan = plan_memory(result.head, result.end, result.extent, unit);
-    least = std::min(least, std::max(plan.least_bytes, plan.fixed_bytes + plan.slot_bytes));
+    const std::size_t beside = plan.step_bytes(request.device_memory);
+    least =
+        std::min(least, beside + std::max(plan.least_bytes, plan.fixed_bytes + plan.slot_bytes));
     const std::size_t slots = plan.slots(request.device_memory);
     if (slots == 0) continue;
     for (const CacheOptions& choice : choices) {
@@ -348,8 +350,7 @@ std::vector<TunedRow> curve_rows(const TuneResult& result, std::size_t device_me
 std::vector<TunedRow> rows_without_cache(const TuneResult& result, std::size_t device_memory) {
   std::vector<TunedRow> rows;
   for (const CacheUnit& unit : cache_units(result.head)) {
-    if (plan_memory(result.head, result.end, result.extent, unit).least_bytes > device_memory)
-      continue;
+    if (!plan_memory(result.head, result.end, result.extent, unit).fits(device_memory)) continue;
     rows.push_back(make_row(result.head, {.policy = "none"}, unit, 0));
   }
   return rows;
@@ -412,8 +413,9 @@ Result<TuneResult> tune(const TuneRequest& request, Parallel& threads) {
   sort_rows(result.rows);
   result.offline_left_out = search.left_out();
   result.future_selections_max = request.future_selections_max;
-  result.fixed_bytes =
-      plan_memory(result.head, result.end, result.extent, result.recommended().unit()).fixed_bytes;
+  const MemoryPlan plan =
+      plan_memory(result.head, result.end, result.extent, result.recommended().unit());
+  result.fixed_bytes = plan.fixed_bytes + plan.step_bytes(request.device_memory);
   return result;
 }
 

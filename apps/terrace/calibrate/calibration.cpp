@@ -93,11 +93,10 @@ Status survey_windows(const engine::LlamaModel& model, const CalibrateOptions& o
   TERRACE_ASSIGN(const RuntimeOptions runtime_options, RuntimeOptions::from(config, shape));
   TERRACE_ASSIGN(offload::ChosenBackend chosen, choose_backend(config));
   TERRACE_ASSIGN(const auto runtime, Runtime::open(runtime_options, std::move(chosen.backend)));
-  TERRACE_ASSIGN(const auto decoder,
-                 engine::Decoder::create(model, runtime->backend(),
-                                         {.kv_dtype = shape.dtype,
-                                          .rope_length = options.window,
-                                          .deadline = runtime_options.deadline}));
+  TERRACE_ASSIGN(
+      const auto decoder,
+      engine::Decoder::create(
+          model, *runtime, {.rope_length = options.window, .deadline = runtime_options.deadline}));
   WindowKeys keys(shape, options.window);
   decoder->observe(&keys);
   for (std::size_t window = 0; window < options.windows; ++window) {

@@ -69,7 +69,7 @@ void add_job_options(CLI::App& command, RunOptions& options) {
   add_count(command, "--context", options.context, "tokens of prompt [4096]");
   add_count(command, "--decode", options.decode, "steps decoded behind it [128]");
   add_count(command, "--prefill-chunk", options.prefill_chunk,
-            "tokens of a prompt at a time, through all layers [0: whole, layer by layer]");
+            "tokens of a prompt at a time, through all layers [0: whole]");
   command
       .add_option("--turns", options.turns_file,
                   "later prompts: a JSON list of texts, or of lists of ids; or -")
@@ -186,7 +186,8 @@ constexpr std::string_view columns = R"(Columns of the table, and the line below
   bytes demand, refill      a token's rows that were missed, and what the cache took in
   bytes select              what a token's selecting moves: codes, centroids and ids. The index
                             itself is index_bytes of --format json
-  device peak               KV, index, cache and staging in device memory
+  device peak               KV, index, cache and staging in device memory while decoding; what
+                            prompts take is prompt_device_peak_bytes of --format json
   attention                 select, fetch, attend, wait and update: all but the model's own work
   upkeep                    looking after the cache on the host, and of that what compute does not
                             hide, at most

@@ -154,6 +154,7 @@ PolicyFigures make_figures(const RunJob& job, const Session& session, const Time
       .cache_upkeep_ratio = seconds(counters.upkeep) / decode_seconds,
       .cache_upkeep_waited_ratio = seconds(counters.upkeep_waited) / decode_seconds,
       .device_peak_bytes = timed.device_peak_bytes,
+      .prompt_device_peak_bytes = timed.prompt_device_peak_bytes,
       .waits = timed.counters.waits,
       .host_peak_bytes = timed.host_peak_bytes,
       .index_bytes = session.runtime->memory_need({.tokens = job.context + steps})

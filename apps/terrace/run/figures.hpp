@@ -90,7 +90,8 @@ struct PolicyFigures {
   ClusteringReport clustering = {};
   std::optional<policies::CostModel> planned_by = {};  ///< where iterations were planned
   std::optional<double> hidden_ratio = {};
-  std::size_t device_peak_bytes = 0;
+  std::size_t device_peak_bytes = 0;              ///< of decoding
+  std::size_t prompt_device_peak_bytes = 0;       ///< of prompts
   std::array<Duration, wait_reasons> waits = {};  ///< that decoding took, by WaitReason
   std::size_t host_peak_bytes = 0;
   std::size_t index_bytes = 0;  ///< of all layers, for the context and what was decoded

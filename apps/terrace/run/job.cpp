@@ -7,7 +7,6 @@
 #include "program_files.hpp"
 #include "terrace/core/assert.hpp"
 #include "terrace/core/input_file.hpp"
-#include "terrace/engine/decoder.hpp"
 #include "terrace/policies/retrieval.hpp"
 
 namespace terrace::apps {
@@ -216,14 +215,6 @@ CacheSharing JobPolicy::cache_sharing() const noexcept {
   return {.slot_tokens =
               cache_slot_tokens(options.cache.granularity, options.shape, options.block_tokens),
           .selected_tokens = split.selected};
-}
-
-std::size_t RunJob::chunk_tokens() const noexcept {
-  if (prefill_chunk == 0) return engine::DecoderOptions{}.chunk_tokens;
-  // Memory for activations is made for so many.
-  std::size_t longest = context;
-  for (const Turn& turn : turns) longest = std::max(longest, turn.size());
-  return std::min(prefill_chunk, longest);
 }
 
 std::size_t RunJob::conversation_tokens() const noexcept {

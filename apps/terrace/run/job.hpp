@@ -34,7 +34,7 @@ struct RunJob {
   TokenText text;                ///< the context, and behind it what is fed and scored
   std::size_t context = 0;
   std::size_t decode = 0;         ///< steps behind the context, and behind each turn
-  std::size_t prefill_chunk = 0;  ///< tokens of a prompt at a time; 0 = whole, layer by layer
+  std::size_t prefill_chunk = 0;  ///< tokens of a prompt at a time; 0 = whole
   std::vector<Turn> turns;        ///< later prompts
   bool generate = false;
   std::vector<TokenId> end_tokens;  ///< that generating stops at; may be none
@@ -42,8 +42,10 @@ struct RunJob {
   AskedAt needles_asked = AskedAt::after;
   std::string needles_form;  ///< empty = that of a file
 
-  /// Tokens of a prompt that are computed at once.
-  [[nodiscard]] std::size_t chunk_tokens() const noexcept;
+  /// Tokens of a turn at a time.
+  [[nodiscard]] std::size_t turn_chunk() const noexcept {
+    return prefill_chunk == 0 ? 512 : prefill_chunk;
+  }
   /// Where in the text those tokens begin that are decoded behind a prompt: behind the context (0),
   /// or a turn (from 1 on), each goes on where the one before has ended.
   [[nodiscard]] std::size_t text_behind(std::size_t prompt) const noexcept {

@@ -38,7 +38,9 @@ std::span<const TokenId> part_in_prompt(const Needle& needle) {
 class QuestionPrompts {
  public:
   QuestionPrompts(const RunJob& job, Session& session)
-      : session_(session), context_(std::span(job.text.tokens).first(job.context)) {
+      : session_(session),
+        context_(std::span(job.text.tokens).first(job.context)),
+        piece_tokens_(job.prefill_chunk) {
     session_.sequence.reset();  // first, for device memory may hold but one
   }
 
@@ -57,7 +59,8 @@ class QuestionPrompts {
 
  private:
   Status give_context(Sequence& sequence) {
-    return session_.decoder->extend(*session_.runtime, sequence, context_, /*to_come=*/1);
+    return session_.decoder->prefill(sequence, context_,
+                                     {.piece_tokens = piece_tokens_, .to_come = 1});
   }
 
   /// Returns a sequence that has the context, as the beginning of a prompt.
@@ -71,13 +74,14 @@ class QuestionPrompts {
 
   Result<NeedleScore> ask_in(Sequence& sequence, const Needle& needle) {
     const std::span<const TokenId> in_prompt = part_in_prompt(needle);
-    TERRACE_TRY(session_.decoder->extend(*session_.runtime, sequence, in_prompt));
+    TERRACE_TRY(session_.decoder->prefill(sequence, in_prompt));
     TERRACE_TRY(feed(session_, sequence, std::span(needle.question).subspan(in_prompt.size())));
     return answer(session_, sequence, needle);
   }
 
   Session& session_;
   std::span<const TokenId> context_;
+  std::size_t piece_tokens_;
   std::unique_ptr<Sequence> trunk_;  ///< has the context, and waits for questions
   bool shares_ = true;
 };

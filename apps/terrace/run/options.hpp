@@ -15,7 +15,7 @@ struct RunOptions {
   std::string tokens_file;
   std::size_t context = 4096;
   std::size_t decode = 128;
-  std::size_t prefill_chunk = 0;  ///< tokens of a prompt at a time; 0 = whole, layer by layer
+  std::size_t prefill_chunk = 0;  ///< tokens of a prompt at a time; 0 = whole
   std::string turns_file;         ///< empty = the context is the only prompt
   bool generate = false;
   /// Compared where nobody names any.

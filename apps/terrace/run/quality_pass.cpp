@@ -71,7 +71,7 @@ Result<QualityPass> run_quality_pass(const RunJob& job, Session& session, const 
   session.decoder->observe(nullptr);
   pass.attention = probe.quality();
   for (std::size_t turn = 1; turn <= timed.turns.size(); ++turn) {
-    TERRACE_TRY(give(job.turns[turn - 1], session));
+    TERRACE_TRY(give(job, job.turns[turn - 1], session));
     const StepsToScore steps{.fed = timed.turns[turn - 1].fed, .prompt = turn};
     TERRACE_ASSIGN(StepScores scores, score_steps(job, session, steps, progress));
     pass.turns.push_back(std::move(scores));

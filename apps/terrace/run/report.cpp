@@ -171,6 +171,7 @@ Json run_object(const PolicyFigures& figures) {
           {"waits", waits_object(figures.waits)},
           {"memory",
            {{"device_peak_bytes", figures.device_peak_bytes},
+            {"prompt_device_peak_bytes", figures.prompt_device_peak_bytes},
             {"host_peak_bytes", figures.host_peak_bytes}}}};
 }
 

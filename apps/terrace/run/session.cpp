@@ -37,9 +37,10 @@ Status plan_iterations(const RunJob& job, const Config& config, RuntimeOptions& 
   return {};
 }
 
-/// Whether an index has been built since the prompt, and so from tokens behind it, too.
-bool trained_on_output(const SequenceCounters& counters) {
-  return counters.builds > 0 || counters.refreshes > 0;
+/// Whether an index has been built since the context, and so from tokens behind it, too.
+bool trained_on_output(const Session& session) {
+  const SequenceCounters counters = session.sequence->counters();
+  return counters.builds > session.context_builds || counters.refreshes > 0;
 }
 
 }  // namespace
@@ -58,35 +59,30 @@ Result<Session> open_session(const RunJob& job, const Config& config, Progress& 
   const auto show = [&progress, prefill = observers.prefill, policy = session.name](double share) {
     progress.show(policy, prefill, share);
   };
-  TERRACE_ASSIGN(session.decoder, engine::Decoder::create(job.model, session.runtime->backend(),
-                                                          {.kv_dtype = options.shape.dtype,
-                                                           .chunk_tokens = job.chunk_tokens(),
-                                                           .rope_length = job.context,
-                                                           .deadline = options.deadline,
-                                                           .progress = show}));
+  TERRACE_ASSIGN(session.decoder,
+                 engine::Decoder::create(
+                     job.model, *session.runtime,
+                     {.rope_length = job.context, .deadline = options.deadline, .progress = show}));
   TERRACE_ASSIGN(session.sequence, session.runtime->open_sequence());
   return session;
 }
 
 Status prefill(const RunJob& job, Session& session) {
   const auto context = std::span(job.text.tokens).first(job.context);
-  const RetentionTraits* const retention = session.runtime->retention_traits();
-  // Attention that gives its weights is the runtime's.
-  const bool weighs = retention != nullptr && retention->scores == ScoredQueries::all;
-  if (job.prefill_chunk == 0 && !weighs) {
-    return session.decoder->prefill(*session.sequence, context);
-  }
-  return session.decoder->extend(*session.runtime, *session.sequence, context);
+  TERRACE_TRY(
+      session.decoder->prefill(*session.sequence, context, {.piece_tokens = job.prefill_chunk}));
+  session.context_builds = session.sequence->counters().builds;
+  return {};
 }
 
-Status give(const Turn& turn, Session& session) {
-  return session.decoder->extend(*session.runtime, *session.sequence, turn);
+Status give(const RunJob& job, const Turn& turn, Session& session) {
+  return session.decoder->prefill(*session.sequence, turn, {.piece_tokens = job.turn_chunk()});
 }
 
 Status return_to_context(const RunJob& job, Session& session) {
   // Tokens that retention has dropped do not come back.
   const bool lost = session.runtime->retention_traits() != nullptr;
-  if (!lost && !trained_on_output(session.sequence->counters())) {
+  if (!lost && !trained_on_output(session)) {
     return session.sequence->truncate(job.context);
   }
   session.sequence.reset();  // first, for device memory may hold but one

@@ -18,6 +18,12 @@ struct Session {
   std::unique_ptr<Runtime> runtime;
   std::unique_ptr<engine::Decoder> decoder;
   std::unique_ptr<Sequence> sequence;
+  std::uint64_t context_builds = 0;  ///< of the sequence's counters: built by the context's end
+
+  void reset_counters() noexcept {
+    sequence->reset_counters();
+    context_builds = 0;
+  }
 };
 
 /// The observers of a session, null = nobody, and the name that a terminal shows for the prefill.
@@ -38,7 +44,7 @@ Result<Session> open_session(const RunJob& job, const Config& config, Progress& 
 Status prefill(const RunJob& job, Session& session);
 
 /// Gives a turn, in pieces, behind what the session's sequence has.
-Status give(const Turn& turn, Session& session);
+Status give(const RunJob& job, const Turn& turn, Session& session);
 
 /// Takes the session back to the end of its prompt. Where an index may have been trained on what
 /// was decoded, that takes another prefill: what is to be measured must not be known.

@@ -18,16 +18,42 @@ QueueCounters difference(const QueueCounters& after, const QueueCounters& before
   return result;
 }
 
+/// Notes the peaks of memory in a pass: of prompts, and of what is decoded behind them.
+class MemoryPeaks {
+ public:
+  MemoryPeaks(Runtime& runtime, TimedPass& pass) noexcept
+      : runtime_(runtime), backend_(runtime.backend()), pass_(pass) {}
+
+  void end_prompt() {
+    runtime_.release_step_memory();
+    note(pass_.prompt_device_peak_bytes);
+  }
+  void end_decoding() noexcept { note(pass_.device_peak_bytes); }
+
+ private:
+  void note(std::size_t& device_peak) noexcept {
+    device_peak = std::max(device_peak, backend_.memory(Tier::device).peak);
+    pass_.host_peak_bytes = std::max(pass_.host_peak_bytes, backend_.memory(Tier::host).peak);
+    backend_.reset_peak();
+  }
+
+  Runtime& runtime_;
+  Backend& backend_;
+  TimedPass& pass_;
+};
+
 /// Times a turn; the first one has number 1.
 Result<TimedTurn> time_turn(const RunJob& job, Session& session, Progress& progress,
-                            std::size_t number) {
+                            std::size_t number, MemoryPeaks& peaks) {
   TimedTurn turn;
   const std::uint64_t streamed = session.sequence->counters().bytes.streamed;
   const auto begin = Steady::now();
-  TERRACE_TRY(give(job.turns[number - 1], session));
+  TERRACE_TRY(give(job, job.turns[number - 1], session));
   turn.prompt_seconds = seconds(Steady::now() - begin);
   turn.streamed_bytes = session.sequence->counters().bytes.streamed - streamed;
+  peaks.end_prompt();
   TERRACE_ASSIGN(const auto taken, time_steps(job, session, progress, turn.fed, number));
+  peaks.end_decoding();
   turn.decode_per_token = seconds(std::accumulate(taken.begin(), taken.end(), Duration{})) /
                           static_cast<double>(taken.size());
   return turn;
@@ -67,14 +93,17 @@ Result<std::vector<Duration>> time_steps(const RunJob& job, Session& session, Pr
 
 Result<TimedPass> run_timed_pass(const RunJob& job, Session& session, Progress& progress) {
   TimedPass pass;
+  MemoryPeaks peaks(*session.runtime, pass);
   TERRACE_ASSIGN(pass.seconds.prefill, time_prefill(job, session));
+  peaks.end_prompt();
   pass.seconds.prefill_without_clustering = pass.seconds.prefill;
   const std::uint64_t offloaded = session.sequence->counters().bytes.offload;
-  session.sequence->reset_counters();
+  session.reset_counters();
 
   const QueueCounters before = session.decoder->compute_queue().counters();
   StepTimes times;
   TERRACE_ASSIGN(const auto taken, time_steps(job, session, progress, pass.fed));
+  peaks.end_decoding();
   times.wall = std::accumulate(taken.begin(), taken.end(), Duration{});
   times.queue = difference(session.decoder->compute_queue().counters(), before);
 
@@ -83,11 +112,9 @@ Result<TimedPass> run_timed_pass(const RunJob& job, Session& session, Progress& 
   pass.retention = session.sequence->retention();
   pass.counters.bytes.offload += offloaded;
   for (std::size_t turn = 1; turn <= job.turns.size(); ++turn) {
-    TERRACE_ASSIGN(TimedTurn timed, time_turn(job, session, progress, turn));
+    TERRACE_ASSIGN(TimedTurn timed, time_turn(job, session, progress, turn, peaks));
     pass.turns.push_back(std::move(timed));
   }
-  pass.device_peak_bytes = session.runtime->backend().memory(Tier::device).peak;
-  pass.host_peak_bytes = session.runtime->backend().memory(Tier::host).peak;
   pass.block_pool_bytes = session.runtime->block_pool_bytes();
   times.clustering_wait = pass.clustering.waited;
   deal_out(times, pass.fed.size(), pass.seconds);

@@ -53,10 +53,11 @@ struct TimedPass {
   SequenceCounters counters;  ///< of the steps; bytes.offload of the prefill too
   ClusteringReport clustering;
   RetentionReport retention;
-  std::size_t device_peak_bytes = 0;  ///< with turns, and so is the host's
-  std::size_t host_peak_bytes = 0;
-  std::size_t block_pool_bytes = 0;  ///< of the device's: sinks, windows, cache
-  std::vector<TokenId> fed;          ///< by each step; the token that ends a text is one of them
+  std::size_t device_peak_bytes = 0;         ///< of decoding, with that behind turns
+  std::size_t prompt_device_peak_bytes = 0;  ///< of prompts, with turns
+  std::size_t host_peak_bytes = 0;           ///< of all
+  std::size_t block_pool_bytes = 0;          ///< of the device's: sinks, windows, cache
+  std::vector<TokenId> fed;  ///< by each step; the token that ends a text is one of them
   std::vector<TimedTurn> turns;
 };
 

@@ -77,8 +77,7 @@ typedef enum terrace_dtype {
   TERRACE_DTYPE_BF16 = 2
 } terrace_dtype;
 
-/* The state of a sequence, which says what calls it takes. (1 is a state of prompts that are given
- * layer by layer, which C has no calls for.) */
+/* The state of a sequence, which says what calls it takes. 1 is not used. */
 typedef enum terrace_phase {
   TERRACE_PHASE_IDLE = 0,   /* all calls but resume */
   TERRACE_PHASE_STEP = 2,   /* in a step that is open: those of the step */
@@ -324,7 +323,7 @@ TERRACE_API terrace_status terrace_sequence_needs(const terrace_sequence* sequen
                                                   terrace_needs* needs);
 
 /* Announces that the next `tokens` tokens are a prompt, or more of one, that comes in steps in
- * pieces of any size. They attend exactly, and are indexed together once all are there. 0 ends a
+ * pieces of any size. They attend exactly, and are indexed together. 0 ends a
  * prompt that will not come whole: what there is of it is indexed.
  *
  * Errors   TERRACE_INVALID_ARGUMENT: the sequence is not idle, or would get too long; those of

@@ -98,6 +98,7 @@ std::string counters_as_json(const Sequence& sequence) {
                   {"budget_tokens", sequence.budget_tokens()},
                   {"selected_tokens", sequence.selected_tokens()},
                   {"steps", counters.steps},
+                  {"prompt_steps", counters.prompt_steps},
                   {"exact_steps", counters.exact_steps},
                   {"builds", counters.builds},
                   {"refreshes", counters.refreshes},

@@ -1,6 +1,6 @@
 // A model's own arithmetic for CUDA. Each enqueues one kernel on a stream and returns. The engine's
-// host functions are the specification (llama_model.hpp, vector_math.hpp, matrix.hpp,
-// prefill_attention.hpp); sums are taken in another order, so results differ in the last bits.
+// host functions are the specification (llama_model.hpp, vector_math.hpp, matrix.hpp); sums are
+// taken in another order, so results differ in the last bits.
 //
 // Memory   device memory, f32 aligned to 4 bytes; activations row-major, one row per token
 // Errors   device_error, device_lost: the launch was refused
@@ -11,7 +11,6 @@
 #include "terrace/core/shape.hpp"
 #include "terrace/engine/llama_model.hpp"
 #include "terrace/engine/matrix.hpp"
-#include "terrace/engine/prefill_attention.hpp"
 #include "terrace/kernels/cuda/launch.hpp"
 
 namespace terrace::engine::cuda {
@@ -89,13 +88,5 @@ struct Swiglu {
 
 /// As multiply of matrix.hpp.
 [[nodiscard]] Status multiply(const MatrixProduct& product, const Launch& launch);
-
-/// As PrefillAttention::run.
-///
-/// Limits   head_dim <= prefill_dims_max
-/// Cost     4 * query_heads * head_dim operations per (row, visible key), on the cores for f32
-[[nodiscard]] Status prefill_attention(const KvShape& shape, const PrefillChunk& chunk,
-                                       const Launch& launch);
-inline constexpr std::size_t prefill_dims_max = 256;
 
 }  // namespace terrace::engine::cuda

@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(attention_threads, attention_blocks_per_proces
     weigh_tile(const Calls<TileWeights, capacity> __grid_constant__ calls) {
   const TileWeights& op = calls.of_block();
   const TileAttention& tile = op.tile;
-  if (op.token_begin == tile.tokens) return;
+  if (tile.tokens == 0) return;
   const auto dims = static_cast<unsigned>(tile.shape.head_dim);
   const auto group = static_cast<unsigned>(tile.shape.group());
   const BlockRows rows{op, blockIdx.y, blockIdx.x * block_rows};
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(attention_threads, attention_blocks_per_proces
     memory.rows()[i] = row_place(tile.shape, tile.rows, rows.kv_head, rows.begin + i);
   }
   const auto end = static_cast<unsigned>(tile.tokens * group);
-  for (auto n = static_cast<unsigned>(op.token_begin * group); n < end; n += heads) {
+  for (unsigned n = 0; n < end; n += heads) {
     const TileHeads block{tile, rows.kv_head, n, end - n < heads ? end - n : heads};
     const unsigned seen = block.rows_seen(block.used - 1, rows.begin, block_rows);
     if (seen == 0) continue;  // of all threads alike

@@ -145,7 +145,7 @@ HWY_INLINE void weigh_heads(const WeighedRows& part, const KeyTile& tile, std::s
 /// Adds the weights of all tokens that see anything of a tile.
 HWY_NOINLINE void weigh_tile(const WeighedRows& part, const KeyTile& tile) {
   const std::size_t group = part.group();
-  std::size_t n = part.op.token_begin * group;
+  std::size_t n = 0;
   const std::size_t end = part.op.tile.tokens * group;
   while (n < end && part.seen(n) <= tile.begin) n += group;
   for (; n + weighed_at_once <= end; n += weighed_at_once) {
@@ -208,7 +208,7 @@ std::size_t rows_of_part(const TileAttention& tile, std::size_t threads) noexcep
 
 void tile_weights(const TileWeights& op, Parallel& threads) {
   const TileAttention& tile = op.tile;
-  if (op.token_begin == tile.tokens) return;
+  if (tile.tokens == 0) return;
   const std::size_t seen = tile.rows_seen(tile.tokens - 1);
   const std::size_t rows = rows_of_part(tile, threads.concurrency());
   const std::size_t parts = divide_up(seen, rows);

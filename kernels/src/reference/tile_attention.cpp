@@ -124,7 +124,7 @@ void tile_weights(const TileWeights& op) {
   const std::size_t heads = op.tile.shape.query_heads / lists;
   for (std::size_t list = 0; list < lists; ++list) {
     std::vector<double> sums(op.tile.row_count);
-    for (std::size_t token = op.token_begin; token < op.tile.tokens; ++token) {
+    for (std::size_t token = 0; token < op.tile.tokens; ++token) {
       for (std::size_t head = list * heads; head < (list + 1) * heads; ++head) {
         add_weights({op.tile, token, head}, sums);
       }

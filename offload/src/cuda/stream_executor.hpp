@@ -58,7 +58,6 @@ class StreamExecutor final : public Executor, private WatchedStream {
   [[nodiscard]] bool is_brief(Piece::Kind kind) const noexcept override {
     return kind != Piece::Kind::call;
   }
-  [[nodiscard]] bool finishes_at_once() const noexcept override { return false; }
   void carry_out(Piece& piece) override;
   void look() override { look_once(); }
 

@@ -112,7 +112,7 @@ void BlockCache::reuse_slots(std::span<const UnitKey> evicted) {
   }
 }
 
-std::byte* BlockCache::slot_for(const offload::WantedUnit& admitted) {
+std::byte* BlockCache::slot_for(const policies::WantedUnit& admitted) {
   std::vector<std::byte*>& spare_slots = layer_.rows.spare_slots;
   if (spare_slots.empty()) {
     if (const auto spare = context_.runtime.take_spare_block()) return *spare;

@@ -37,7 +37,7 @@ class BlockCache final : public UnitCache {
   /// Keeps the slots of evicted blocks for what is admitted next.
   void reuse_slots(std::span<const UnitKey> evicted);
   /// Returns a slot for a block, or null: the cache has given the block up.
-  std::byte* slot_for(const offload::WantedUnit& admitted);
+  std::byte* slot_for(const policies::WantedUnit& admitted);
 
   std::vector<Arrival> arriving_;
 };

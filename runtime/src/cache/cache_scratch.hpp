@@ -6,14 +6,14 @@
 #include "cluster_units.hpp"
 #include "selection_count.hpp"
 #include "terrace/core/queue.hpp"
-#include "terrace/offload/resident_cache.hpp"
+#include "terrace/policies/resident_cache.hpp"
 
 namespace terrace {
 
 struct CacheScratch {
   SelectionCount selection;
-  std::vector<offload::WantedUnit> wanted;
-  offload::CachePlan plan;
+  std::vector<policies::WantedUnit> wanted;
+  policies::CachePlan plan;
   std::vector<UnitKey> evicted;
   std::vector<UnitRow> rows;
   std::vector<CopyExtent> extents;

@@ -75,7 +75,7 @@ void ClusterCache::want_units() {
   const ClusterMembers& members = layer_.index.members;
   for (const UnitKey unit : scratch_.selection.rows().units()) {
     const bool hit = slots_.holds(unit);
-    offload::WantedUnit wanted{.unit = unit, .rows_wanted = count_unit(unit, hit)};
+    policies::WantedUnit wanted{.unit = unit, .rows_wanted = count_unit(unit, hit)};
     if (!hit) {
       const std::size_t size = members.of(unit).size();
       wanted.slots = slots_.slots_for(size);
@@ -89,7 +89,7 @@ Status ClusterCache::carry_out() {
   evict(scratch_.plan.evicted);
   SequenceCounters& counters = context_.counters;
   for (const std::uint32_t admitted : scratch_.plan.admitted) {
-    const offload::WantedUnit& wanted = scratch_.wanted[admitted];
+    const policies::WantedUnit& wanted = scratch_.wanted[admitted];
     if (!place(wanted)) {
       ++counters.cache.refused;
       continue;
@@ -111,7 +111,7 @@ void ClusterCache::evict(std::span<const UnitKey> units) {
   context_.counters.cache.evicted += units.size();
 }
 
-bool ClusterCache::place(const offload::WantedUnit& admitted) {
+bool ClusterCache::place(const policies::WantedUnit& admitted) {
   const auto place_rows = [&] {
     return slots_.place(admitted.unit, scratch_.rows,
                         [&] { return context_.runtime.take_cluster_block(); });

@@ -43,7 +43,7 @@ class ClusterCache final : public UnitCache {
   void give_up_slots();
   void evict(std::span<const UnitKey> units);
   /// Gives an admitted unit slots, or lets the cache give it up and returns false.
-  bool place(const offload::WantedUnit& admitted);
+  bool place(const policies::WantedUnit& admitted);
   /// Lists all rows of a unit that is wanted and not cached, with where they were staged.
   void list_rows_of(UnitKey unit);
   /// Enqueues what has changed in the slots, or gives them up where the host has no memory to send

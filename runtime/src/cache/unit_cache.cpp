@@ -5,7 +5,7 @@
 namespace terrace {
 namespace {
 
-std::uint64_t refused_units(const offload::ResidentCache& cache) {
+std::uint64_t refused_units(const policies::ResidentCache& cache) {
   return cache.counters().refused_units + cache.counters().no_room_units;
 }
 
@@ -14,7 +14,7 @@ std::uint64_t refused_units(const offload::ResidentCache& cache) {
 Status UnitCache::reserve(std::size_t slots, std::size_t length) {
   if (resident_ == nullptr) {
     TERRACE_ASSIGN(auto cache, make_resident_cache(context_.options().cache, slots, unit_count()));
-    resident_ = std::make_unique<offload::ResidentCache>(std::move(cache));
+    resident_ = std::make_unique<policies::ResidentCache>(std::move(cache));
   }
   resident_->reserve_keys(unit_count());
   return reserve_memory(length);
@@ -53,7 +53,7 @@ std::uint32_t UnitCache::count_unit(UnitKey unit, bool hit) {
   return rows;
 }
 
-bool UnitCache::displace_for(const offload::WantedUnit& admitted) {
+bool UnitCache::displace_for(const policies::WantedUnit& admitted) {
   context_.journal.note_loss();
   scratch_.evicted.clear();
   return resident_->displace_for(admitted, scratch_.evicted);

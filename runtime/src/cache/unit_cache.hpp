@@ -6,7 +6,7 @@
 
 #include "cache_scratch.hpp"
 #include "layer_cache.hpp"
-#include "terrace/offload/resident_cache.hpp"
+#include "terrace/policies/resident_cache.hpp"
 
 namespace terrace {
 
@@ -36,12 +36,12 @@ class UnitCache : public LayerCache {
   std::uint32_t count_unit(UnitKey unit, bool hit);
   /// Device memory is smaller than the cache was meant to be: lists in `scratch_.evicted` what goes
   /// for a unit, or gives the unit up and returns false.
-  bool displace_for(const offload::WantedUnit& admitted);
+  bool displace_for(const policies::WantedUnit& admitted);
 
   SequenceContext& context_;
   Layer& layer_;
   CacheScratch& scratch_;
-  std::unique_ptr<offload::ResidentCache> resident_;  ///< null = wanted units are only counted
+  std::unique_ptr<policies::ResidentCache> resident_;  ///< null = wanted units are only counted
 };
 
 }  // namespace terrace

@@ -42,14 +42,14 @@ Status IndexBuilder::build(Layer& layer, TokenRange tokens, TokenRange hidden_by
   index.hidden_by = hidden_by;
   BuildRequest wanted = request(layer, tokens);
   wanted.anew = anew;
-  wanted.cancelled = context_.runtime.plans_iterations() ? &cancelled_ : nullptr;
+  wanted.cancelled = &cancelled_;
   TERRACE_ASSIGN(index.coded,
                  queue.call(Phase::cluster, [this, &layer, wanted]() -> Result<std::size_t> {
                    run(layer, wanted);
                    return 0;
                  }));
   index.building = true;
-  if (hidden_by.empty()) ++context_.counters.builds;
+  ++context_.counters.builds;
   index.coverage.start(tokens);
   TERRACE_TRY(room_.device().stage(layer, tokens, /*with_fixed=*/true));
   return room_.device().send();

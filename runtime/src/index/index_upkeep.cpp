@@ -50,37 +50,14 @@ Status IndexUpkeep::add_prompt(Layer& layer, TokenRange tokens, TokenRange hidde
   LayerIndex& index = layer.index;
   const bool first = index.coverage.tokens.empty();
   const bool anew = first || is_outgrown(index, tokens.size());
-  if (anew && !first && context_.phase == SequencePhase::prefill) {
-    // Should the prefill be given up.
+  if (anew && !first && context_.phase == SequencePhase::step) {
+    // Should the step be given up.
     TERRACE_TRY(context_.await(WaitReason::index, index.coded));
     TERRACE_TRY(index.keep_replaced(context_.backend(), context_.layout()));
   }
   TERRACE_TRY(anew ? builder_.build(layer, tokens, hidden_by)
                    : extend(layer, tokens.end, /*of_prompt=*/true));
   return room_.device().send();
-}
-
-Status IndexUpkeep::begin_prefill() {
-  TERRACE_TRY(code_lost_tokens());
-  for (const auto& layer : layers_) {
-    TERRACE_TRY(context_.await(WaitReason::index, layer->index.coded));
-  }
-  for (const auto& layer : layers_) {
-    layer->index.replaced.reset();
-    layer->index.note_before_prefill(context_.layout());
-  }
-  return {};
-}
-
-void IndexUpkeep::end_prefill() const noexcept {
-  for (const auto& layer : layers_) layer->index.replaced.reset();
-}
-
-void IndexUpkeep::abandon_prefill() {
-  for (const auto& layer : layers_) {
-    layer->index.put_back_prefill(context_.layout());
-    room_.device().mark_stale(*layer);
-  }
 }
 
 Status IndexUpkeep::code_layers(FunctionRef<Status(Layer&)> code) {

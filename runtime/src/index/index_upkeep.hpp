@@ -19,14 +19,6 @@ class IndexUpkeep {
   /// Builds the index of a prompt's tokens, or extends it by them.
   Status add_prompt(Layer& layer, TokenRange tokens, TokenRange hidden_by);
 
-  /// A prefill begins that may be given up: codes what was lost, waits for all coding, and notes
-  /// what there is. Errors: not_ready, those of coding.
-  Status begin_prefill();
-  /// A prefill has ended.
-  void end_prefill() const noexcept;
-  /// Forgets in all layers what a prefill has indexed that is given up. No work is under way.
-  void abandon_prefill();
-
   /// Codes in all layers what has left the window since the last step.
   Status code_passed_tokens();
   /// Codes again what was lost, in the batches it was in: of others other clusters would be made.

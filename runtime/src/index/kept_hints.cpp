@@ -15,11 +15,6 @@ void keep_last(std::vector<float>& kept, std::span<const float> more, std::size_
   }
 }
 
-bool asks_for_hints(const RetrievalTraits& traits) noexcept {
-  return traits.needs_pre_rope_keys || traits.query_window_tokens > 0 ||
-         traits.needs_attention_scores;
-}
-
 KeptHints copy_of(const PromptHints& hints) {
   return {.pre_rope_keys{hints.pre_rope_keys.begin(), hints.pre_rope_keys.end()},
           .query_window{hints.query_window.begin(), hints.query_window.end()},
@@ -27,6 +22,11 @@ KeptHints copy_of(const PromptHints& hints) {
 }
 
 }  // namespace
+
+bool asks_for_hints(const RetrievalTraits& traits) noexcept {
+  return traits.needs_pre_rope_keys || traits.query_window_tokens > 0 ||
+         traits.needs_attention_scores;
+}
 
 Status check_hints(const SequenceContext& context, const PromptHints& hints, std::size_t tokens) {
   const RetrievalTraits& traits = context.traits();
@@ -55,18 +55,6 @@ Status copy_hints(const SequenceContext& context, KeptHints& piece, const Prompt
   return compute.call(Phase::update, copy).map([](Ticket) {});
 }
 
-Status keep_hints(const SequenceContext& context, KeptHints& kept, const PromptPiece& piece,
-                  Queue& compute) {
-  if (!asks_for_hints(context.traits())) return {};
-  const AcceptedTokens all{piece.tokens.size(), piece.tokens.size()};
-  const auto keep = [&context, &kept, hints = piece.hints, all]() -> Result<std::size_t> {
-    KeptHints copy = copy_of(hints);
-    add_hints(context, kept, copy, all);
-    return 0;
-  };
-  return compute.call(Phase::update, keep).map([](Ticket) {});
-}
-
 void add_hints(const SequenceContext& context, KeptHints& kept, KeptHints& piece,
                AcceptedTokens tokens) {
   const RetrievalTraits& traits = context.traits();
@@ -85,6 +73,16 @@ void add_hints(const SequenceContext& context, KeptHints& kept, KeptHints& piece
   keep_last(kept.query_window, piece.query_window, traits.query_window_tokens * query);
   if (traits.needs_attention_scores) kept.attention_scores.swap(piece.attention_scores);
   piece.clear();
+}
+
+void append_hints(const SequenceContext& context, KeptHints& kept, const KeptHints& piece) {
+  const RetrievalTraits& traits = context.traits();
+  const KvShape& shape = context.shape();
+  kept.pre_rope_keys.insert(kept.pre_rope_keys.end(), piece.pre_rope_keys.begin(),
+                            piece.pre_rope_keys.end());
+  keep_last(kept.query_window, piece.query_window,
+            traits.query_window_tokens * shape.query_heads * shape.head_dim);
+  if (traits.needs_attention_scores) kept.attention_scores = piece.attention_scores;
 }
 
 void KeptHints::cut(const KvShape& shape, std::size_t tokens) {

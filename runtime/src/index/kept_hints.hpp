@@ -27,9 +27,15 @@ struct AcceptedTokens {
   std::size_t all = 0;
 };
 
+/// Whether the policy asks for hints.
+[[nodiscard]] bool asks_for_hints(const RetrievalTraits& traits) noexcept;
+
 /// Adds hints of a piece to those that are kept, and clears the piece's.
 void add_hints(const SequenceContext& context, KeptHints& kept, KeptHints& piece,
                AcceptedTokens tokens);
+
+/// The same where all tokens stay, and the piece's hints, too.
+void append_hints(const SequenceContext& context, KeptHints& kept, const KeptHints& piece);
 
 /// Whether hints of `tokens` tokens have what the policy insists on. Errors: invalid_argument.
 [[nodiscard]] Status check_hints(const SequenceContext& context, const PromptHints& hints,
@@ -37,9 +43,6 @@ void add_hints(const SequenceContext& context, KeptHints& kept, KeptHints& piece
 
 /// Enqueues the copying of a piece's hints, which work enqueued on `compute` before may produce.
 Status copy_hints(const SequenceContext& context, KeptHints& piece, const PromptHints& hints,
-                  Queue& compute);
-/// Enqueues copying and adding.
-Status keep_hints(const SequenceContext& context, KeptHints& kept, const PromptPiece& piece,
                   Queue& compute);
 
 }  // namespace terrace

@@ -26,15 +26,15 @@ struct BuildRecord {
   TimePoint end{};
 };
 
-/// An index that another one has taken the place of in the middle of a draft, or of a prefill.
+/// An index that another one has taken the place of in the middle of a step.
 struct ReplacedIndex {
   IndexMemory host{Tier::host};
   IndexCoverage coverage;
-  KeptHints hints;  ///< of a draft: those of a prefill are still being written, and only added to
+  KeptHints hints;  ///< of a draft
 };
 
-/// The index before the prefill that is under way, for when the prefill is given up.
-struct BeforePrefill {
+/// The index before the step that brings the last of a prompt, for when the step is given up.
+struct BeforePrompt {
   IndexCoverage coverage;
   std::vector<std::byte> chunk;  ///< the last one, where it is not full: extensions change no other
   std::size_t pre_rope_keys = 0;  ///< kept hints
@@ -58,16 +58,18 @@ struct LayerIndex {
   ClusterMembers members;
   bool members_stale = true;  ///< clusters have got other rows since
 
-  /// Until the draft has ended, or the prefill: what was there before an index was built amid it.
+  /// Until the step has ended: what was there before an index was built during it.
   std::optional<ReplacedIndex> replaced;
-  BeforePrefill before_prefill;
+  BeforePrompt before_prompt;
   /// Keeps a copy of what is there. Coding of it must have ended. Errors: out_of_memory.
   Status keep_replaced(Backend& backend, const IndexLayout& layout);
   void put_back_replaced() noexcept;
   /// Notes what there is. Coding must have ended.
-  void note_before_prefill(const IndexLayout& layout);
-  /// Has what there was before the prefill. Nothing is being coded.
-  void put_back_prefill(const IndexLayout& layout) noexcept;
+  void note_before_prompt(const IndexLayout& layout);
+  /// Has what there was before the step. Nothing is being coded.
+  void put_back_before_prompt(const IndexLayout& layout) noexcept;
+  /// Has the hints that there were before the step.
+  void put_back_hints() noexcept;
 
   /// Reads `members` if they have changed. Coding must have ended.
   void read_members(const SequenceContext& context);

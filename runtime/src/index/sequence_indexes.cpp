@@ -8,6 +8,7 @@ SequenceIndexes::SequenceIndexes(SequenceContext& context, LayerSpan layers)
     : room(context, layers),
       builder(context, layers, room),
       upkeep(context, layers, room, builder),
+      prompt(context, layers, room, builder, upkeep),
       refresh(context, layers, room, builder, upkeep),
       context_(context),
       layers_(layers) {}

@@ -5,6 +5,7 @@
 #include "index_refresh.hpp"
 #include "index_room.hpp"
 #include "index_upkeep.hpp"
+#include "prompt_indexer.hpp"
 
 namespace terrace {
 
@@ -15,6 +16,7 @@ class SequenceIndexes {
   IndexRoom room;
   IndexBuilder builder;
   IndexUpkeep upkeep;
+  PromptIndexer prompt;
   IndexRefresh refresh;
 
   /// Has ready what the next step reads.

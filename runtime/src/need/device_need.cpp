@@ -6,8 +6,8 @@
 #include "reserve_buffer.hpp"
 #include "rows/pointer_table.hpp"
 #include "step/selection_lists.hpp"
-#include "step/tile_stream.hpp"
 #include "terrace/core/bytes.hpp"
+#include "terrace/runtime/step_room.hpp"
 
 namespace terrace {
 
@@ -92,8 +92,7 @@ std::size_t DeviceNeed::step() const noexcept {
   const KvShape& shape = terms_.shape();
   const std::size_t held = blocks_.held();
   std::size_t bytes = slabs(held + blocks_.in_step()) - slabs(held);
-  const std::size_t tables = blocks_.tiled_layers() * (terms_.wants_weights() ? 2 : 1);
-  bytes += tables * with_room(blocks_.all()) * sizeof(std::byte*);
+  bytes += blocks_.tiled_layers() * with_room(blocks_.all()) * sizeof(std::byte*);
   if (terms_.asked.queries == Dtype::f32) return bytes;
   const std::size_t tokens = std::max(terms_.asked.step_tokens, terms_.asked.draft_tokens);
   // Queries, and outputs.
@@ -102,9 +101,14 @@ std::size_t DeviceNeed::step() const noexcept {
 
 std::size_t DeviceNeed::shared() const noexcept {
   const KvShape& shape = terms_.shape();
-  const std::size_t tile = tile_tokens(terms_.options().block_tokens) * shape.token_bytes();
-  const std::size_t tokens = std::max(terms_.asked.step_tokens, terms_.asked.draft_tokens);
-  return 2 * tile + tile_state_floats(shape, tokens) * sizeof(float);
+  const std::size_t block_tokens = terms_.options().block_tokens;
+  const bool streams = blocks_.tiled_layers() > 0;
+  return step_room({.shape = shape,
+                    .block_tokens = block_tokens,
+                    .device_memory = terms_.runtime.backend->memory(Tier::device).limit,
+                    .tokens = std::max(terms_.asked.step_tokens, terms_.asked.draft_tokens),
+                    .rows = streams ? blocks_.all() * block_tokens : 0})
+      .bytes(shape);
 }
 
 }  // namespace terrace

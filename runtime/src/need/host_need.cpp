@@ -48,8 +48,7 @@ std::size_t HostNeed::selections() const noexcept {
 }
 
 std::size_t HostNeed::tables() const noexcept {
-  const std::size_t passes = blocks_.tiled_layers() * (terms_.wants_weights() ? 2 : 1);
-  return passes * with_room(blocks_.all()) * sizeof(std::byte*);
+  return blocks_.tiled_layers() * with_room(blocks_.all()) * sizeof(std::byte*);
 }
 
 std::size_t HostNeed::retention() const noexcept {

@@ -118,9 +118,8 @@ std::size_t RowBlocks::tiled_layers() const noexcept {
   const std::size_t tokens = terms_.asked.tokens;
   if (terms_.traits().keeps_everything) return 0;
   const std::size_t attended = terms_.runtime.drops() ? undecided() : split.sinks + split.window;
-  // Tables are taken before it is known that there is room for all rows of a piece.
-  const std::size_t lacking = keeps_all() ? left_behind() : tokens;
-  return tokens > attended && lacking > 0 ? terms_.sparse_layers() : 0;
+  // Tiles are taken before it is known that there is room for all rows.
+  return tokens > attended ? terms_.sparse_layers() : 0;
 }
 
 }  // namespace terrace

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "sequence/sequence_context.hpp"
-#include "terrace/runtime/sequence_data.hpp"
+#include "step/step_input.hpp"
 
 namespace terrace {
 
@@ -23,16 +23,9 @@ class RetentionInputs {
   /// Errors: invalid_argument: hints of `tokens` tokens lack keys before RoPE.
   [[nodiscard]] Status check(const Layer& layer, const PromptHints& hints,
                              std::size_t tokens) const;
-  /// The same of a piece of a prompt up to `prompt_end`. Errors: invalid_argument, too: the last
-  /// piece lacks queries or weights.
-  [[nodiscard]] Status check_piece(const Layer& layer, const PromptPiece& piece,
-                                   std::size_t prompt_end) const;
   /// Takes data of a step's tokens, which work enqueued on `compute` before may produce. Errors:
   /// those of queues.
   Status keep_step(Layer& layer, TokenRange tokens, const StepInput& input, Queue& compute) const;
-  /// The same of a piece of a prompt up to `prompt_end`.
-  Status keep_piece(Layer& layer, const PromptPiece& piece, std::size_t prompt_end,
-                    Queue& compute) const;
 
  private:
   [[nodiscard]] const RetentionTraits& traits() const noexcept {
@@ -43,9 +36,6 @@ class RetentionInputs {
   [[nodiscard]] bool wants_queries(const Layer& layer) const noexcept;
   [[nodiscard]] bool wants_keys(const Layer& layer) const noexcept;
   Status rate(Layer& layer, TokenRange tokens, const PromptHints& hints, Queue& compute) const;
-  Status keep_queries(Layer& layer, const PromptPiece& piece, Queue& compute) const;
-  Status keep_weights(Layer& layer, const PromptPiece& piece, std::size_t prompt_end,
-                      Queue& compute) const;
 
   SequenceContext& context_;
 };

@@ -41,6 +41,11 @@ bool SequenceRetention::is_due() const noexcept {
 
 Status SequenceRetention::start_if_due() {
   if (layers_.empty() || deciding() || !is_due()) return {};
+  // Once a decision is under way it is that of all layers.
+  for (const auto& layer : layers_) {
+    const EntryLayout layout{context_.shape(), rooms(*layer)};
+    TERRACE_TRY(layer->retention.entries.next().reserve(context_.backend(), layout));
+  }
   const std::size_t end = leaving_end();
   for (const auto& layer : layers_) TERRACE_TRY(start(*layer, end));
   context_.flush_end = end;
@@ -55,27 +60,28 @@ std::size_t SequenceRetention::leaving_end() const noexcept {
   return end;
 }
 
+std::vector<std::size_t> SequenceRetention::rooms(const Layer& layer) const {
+  return context_.runtime.entry_rooms(layer.id(), context_.split, context_.budget_context);
+}
+
 Status SequenceRetention::start(Layer& layer, std::size_t leaving_end) {
   LayerRetention& mine = layer.retention;
   const KvShape& shape = context_.shape();
   const RetentionPolicy& policy = *context_.runtime.retention;
   const std::size_t sinks = context_.sinks_at(context_.length).end;
-  const std::vector<std::size_t> rooms =
-      context_.runtime.entry_rooms(layer.id(), context_.split, context_.budget_context);
   Flush flush{.shape = shape,
               .layer = layer.id(),
               .sinks = sinks,
               .leaving = {std::max(sinks, context_.retained_end), leaving_end},
               .length = context_.length,
               .decoding = !context_.is_behind_prompt,
-              .keep = rooms,
+              .keep = rooms(layer),
               .seed = context_.options().seed,
               .block_tokens = context_.block_tokens()};
   // A copy: steps that do not wait for the decision bring more queries.
   flush.last_queries = mine.queries.before(context_.length);
   const std::size_t blocks = divide_up(context_.length, context_.block_tokens());
   for (std::size_t b = 0; b < blocks; ++b) flush.blocks.push_back(layer.rows.on_host(b));
-  TERRACE_TRY(mine.entries.next().reserve(context_.backend(), {shape, rooms}));
   TERRACE_TRY(mine.ratings.rate(context_, layer.id(), mine.scores));
   Queue& queue = context_.lanes.cluster();
   TERRACE_TRY(queue.wait_for(layer.tickets().offloaded));

@@ -60,6 +60,8 @@ class SequenceRetention {
   [[nodiscard]] bool is_due() const noexcept;
   /// Where tokens end that a flush decides on.
   [[nodiscard]] std::size_t leaving_end() const noexcept;
+  /// Returns how many entries each KV head of a layer may have.
+  [[nodiscard]] std::vector<std::size_t> rooms(const Layer& layer) const;
   Status start(Layer& layer, std::size_t leaving_end);
   /// The first decision that failed. All are there.
   [[nodiscard]] Status outcome() const;

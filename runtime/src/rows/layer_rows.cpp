@@ -100,24 +100,42 @@ bool LayerRows::all_on_device(std::size_t blocks) const noexcept {
                       [](BlockPlace place) { return place == BlockPlace::absent; });
 }
 
-void LayerRows::list_stores(const KvTensors& source, TokenRange tokens, Tier tier,
-                            std::vector<StoreRows>& stores) const {
+StoreRows LayerRows::store_of(const KvTensors& source, TokenRange all, TokenRange some,
+                              Tier tier) const noexcept {
   const bool to_host = tier == Tier::host;
+  StoreRows store{.source = source,
+                  .tokens = some,
+                  .target = to_host ? host_table() : device_blocks(),
+                  .shape = runtime_.shape(),
+                  .crosses_link = to_host};
+  const std::size_t skipped = (some.begin - all.begin) * source.token_stride;
+  store.source.keys += skipped;
+  store.source.values += skipped;
+  return store;
+}
+
+template <typename Call>
+void LayerRows::for_each_run(TokenRange tokens, bool absent, Call call) const {
   for (std::size_t begin = tokens.begin; begin < tokens.end;) {
     const std::size_t end = run_end(begin, tokens.end);
-    if (absent(begin / runtime_.options.block_tokens) == to_host) {
-      StoreRows& store =
-          stores.emplace_back(StoreRows{.source = source,
-                                        .tokens = {begin, end},
-                                        .target = to_host ? host_table() : device_blocks(),
-                                        .shape = runtime_.shape(),
-                                        .crosses_link = to_host});
-      const std::size_t skipped = (begin - tokens.begin) * source.token_stride;
-      store.source.keys += skipped;
-      store.source.values += skipped;
-    }
+    if (this->absent(begin / runtime_.options.block_tokens) == absent) call(TokenRange{begin, end});
     begin = end;
   }
+}
+
+void LayerRows::list_device_stores(const KvTensors& source, TokenRange tokens,
+                                   std::vector<StoreRows>& stores) const {
+  for_each_run(tokens, /*absent=*/false, [&](TokenRange run) {
+    stores.push_back(store_of(source, tokens, run, Tier::device));
+  });
+}
+
+void LayerRows::list_host_stores(const KvTensors& source, TokenRange tokens, bool all,
+                                 std::vector<StoreRows>& stores) const {
+  if (all) return stores.push_back(store_of(source, tokens, tokens, Tier::host));
+  for_each_run(tokens, /*absent=*/true, [&](TokenRange run) {
+    stores.push_back(store_of(source, tokens, run, Tier::host));
+  });
 }
 
 std::size_t LayerRows::run_end(std::size_t position, std::size_t end) const noexcept {

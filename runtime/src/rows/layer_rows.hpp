@@ -95,11 +95,14 @@ class LayerRows {
   /// Whether none of the first `blocks` is on the host alone.
   [[nodiscard]] bool all_on_device(std::size_t blocks) const noexcept;
 
-  /// Adds to `stores` how rows of `source`, which are those of `tokens`, are stored: into blocks of
-  /// device memory where tokens have some (`tier` is device), or into pages where they have none
-  /// (host).
-  void list_stores(const KvTensors& source, TokenRange tokens, Tier tier,
-                   std::vector<StoreRows>& stores) const;
+  /// Adds to `stores` how rows of `source`, which are those of `tokens`, are stored into the device
+  /// blocks that there are of them.
+  void list_device_stores(const KvTensors& source, TokenRange tokens,
+                          std::vector<StoreRows>& stores) const;
+  /// Adds to `stores` how rows of `source` are stored into pages: `all`, or those without a device
+  /// block.
+  void list_host_stores(const KvTensors& source, TokenRange tokens, bool all,
+                        std::vector<StoreRows>& stores) const;
 
   /// Where a row lies in its block.
   [[nodiscard]] std::size_t row_offset(std::size_t head, std::size_t position) const noexcept;
@@ -112,6 +115,11 @@ class LayerRows {
 
  private:
   [[nodiscard]] BlockTable table(std::byte* const* blocks) const noexcept;
+  [[nodiscard]] StoreRows store_of(const KvTensors& source, TokenRange all, TokenRange some,
+                                   Tier tier) const noexcept;
+  /// Calls for each run of tokens whose blocks all are absent from the device, or all are there.
+  template <typename Call>
+  void for_each_run(TokenRange tokens, bool absent, Call call) const;
   /// Returns the end of the longest run of tokens [position, ...), up to `end`, whose blocks all
   /// have device memory, or all have none.
   [[nodiscard]] std::size_t run_end(std::size_t position, std::size_t end) const noexcept;

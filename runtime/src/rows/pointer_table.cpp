@@ -47,19 +47,19 @@ void PointerTable::set(std::size_t i, std::byte* pointer) {
 Result<Ticket> PointerTable::flush(Queue& queue) {
   if (changed_.empty()) return Ticket{};
   std::sort(changed_.begin(), changed_.end());
-  std::vector<CopyExtent> extents;
+  extents_.clear();
   std::size_t end = 0;  // one past the last entry covered
   for (const std::uint32_t i : changed_) {
-    if (i < end && !extents.empty()) continue;
+    if (i < end && !extents_.empty()) continue;
     const std::size_t at = i * sizeof(std::byte*);
-    if (i == end && !extents.empty()) {
-      extents.back().bytes += sizeof(std::byte*);
+    if (i == end && !extents_.empty()) {
+      extents_.back().bytes += sizeof(std::byte*);
     } else {
-      extents.push_back({device_.data() + at, host_.data() + at, sizeof(std::byte*)});
+      extents_.push_back({device_.data() + at, host_.data() + at, sizeof(std::byte*)});
     }
     end = std::size_t{i} + 1;
   }
-  TERRACE_ASSIGN(const Ticket done, queue.copy(Phase::update, extents));
+  TERRACE_ASSIGN(const Ticket done, queue.copy(Phase::update, extents_));
   changed_.clear();
   return done;
 }

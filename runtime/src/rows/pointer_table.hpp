@@ -68,6 +68,7 @@ class PointerTable {
   std::size_t size_ = 0;
   std::size_t capacity_ = 0;
   std::vector<std::uint32_t> changed_;
+  std::vector<CopyExtent> extents_;  ///< of a flush, kept so that the next one allocates nothing
 };
 
 }  // namespace terrace

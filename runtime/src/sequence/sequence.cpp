@@ -8,20 +8,14 @@ namespace terrace {
 namespace {
 
 /// Does a call's `work`, unless the runtime is closed. Its errors name the call and the sequence.
-template <typename Work>
-std::invoke_result_t<Work> call_unlocked(const SequenceState& state, std::string_view name,
-                                         Work work) {
-  const SequenceContext& context = state.parts.context;
-  TERRACE_TRY(context.named(name, context.runtime.check_open("the sequence")));
-  return context.named(name, work());
-}
-
-/// The same under the state's mutex, so that spilling for another sequence, which only tries it,
-/// never sees a state half-way.
+/// It holds the state's mutex: spilling for another sequence, which only tries it, never sees a
+/// state half-way.
 template <typename Work>
 std::invoke_result_t<Work> call(SequenceState& state, std::string_view name, Work work) {
   const std::lock_guard lock(state.mutex);
-  return call_unlocked(state, name, work);
+  const SequenceContext& context = state.parts.context;
+  TERRACE_TRY(context.named(name, context.runtime.check_open("the sequence")));
+  return context.named(name, work());
 }
 
 }  // namespace
@@ -30,10 +24,6 @@ SequenceState& state_of(Sequence& sequence) noexcept { return *sequence.state_; 
 
 Sequence::Sequence(std::unique_ptr<SequenceState> state) : state_(std::move(state)) {}
 Sequence::~Sequence() = default;
-
-Status Sequence::begin_prefill(std::size_t tokens) {
-  return call(*state_, "begin_prefill", [&] { return state_->prompt.begin(tokens); });
-}
 
 Status Sequence::begin_prompt(std::size_t tokens) {
   return call(*state_, "begin_prompt", [&] { return state_->begin_prompt(tokens); });
@@ -46,46 +36,6 @@ bool Sequence::index_ready() const {
 
 Status Sequence::await_indexes() {
   return call(*state_, "await_indexes", [&] { return state_->await_indexes(); });
-}
-
-Result<Ticket> Sequence::append(LayerId layer, const PromptPiece& piece, Queue& compute) {
-  return call(*state_, "append", [&] { return state_->prompt.append(layer, piece, compute); });
-}
-
-Status Sequence::finish(LayerId layer, Queue& compute) {
-  return call(*state_, "finish", [&] { return state_->prompt.finish(layer, compute); });
-}
-
-Status Sequence::end_prefill() {
-  return call(*state_, "end_prefill", [&] { return state_->prompt.end(); });
-}
-
-// Also of a closed runtime: what is under way uses the embedder's queue.
-Status Sequence::abandon_prefill() {
-  const std::lock_guard lock(state_->mutex);
-  return state_->parts.context.named("abandon_prefill", state_->prompt.abandon());
-}
-
-Status Sequence::begin_step() {
-  return call(*state_, "begin_step", [&] { return state_->begin_step(); });
-}
-
-Status Sequence::attend(LayerId layer, const StepInput& input, float* output, Queue& compute) {
-  return call(*state_, "attend", [&] { return state_->attend(layer, input, output, compute); });
-}
-
-Result<KvView> Sequence::gather(LayerId layer, const StepInput& input, Queue& compute) {
-  return call(*state_, "gather", [&] { return state_->gather(layer, input, compute); });
-}
-
-// Ends of steps take the mutex themselves.
-
-Status Sequence::end_step() {
-  return call_unlocked(*state_, "end_step", [&] { return state_->end_step(); });
-}
-
-Status Sequence::abandon_step() {
-  return state_->parts.context.named("abandon_step", state_->abandon_step());
 }
 
 Status Sequence::truncate(std::size_t length) {

@@ -9,8 +9,6 @@ namespace {
 /// The need of a call that is for a phase.
 std::string_view need_of(SequencePhase phase) noexcept {
   switch (phase) {
-    case SequencePhase::prefill:
-      return "no prefill is under way";
     case SequencePhase::step:
       return "no step is under way";
     case SequencePhase::paused:
@@ -26,8 +24,6 @@ std::string_view name_of(SequencePhase phase) noexcept {
   switch (phase) {
     case SequencePhase::idle:
       return "it is idle";
-    case SequencePhase::prefill:
-      return "a prefill is under way";
     case SequencePhase::step:
       return "a step is under way";
     case SequencePhase::paused:

@@ -11,10 +11,7 @@
 namespace terrace {
 
 SequenceState::SequenceState(std::shared_ptr<RuntimeState> runtime, Lanes lanes)
-    : runtime_(std::move(runtime)),
-      parts(*runtime_, *this, std::move(lanes)),
-      memory_(*runtime_),
-      alone_(*runtime_, memory_, std::array{&participant}, /*names_sequences=*/false) {}
+    : runtime_(std::move(runtime)), parts(*runtime_, *this, std::move(lanes)) {}
 
 Result<std::unique_ptr<SequenceState>> SequenceState::create(
     std::shared_ptr<RuntimeState> runtime) {
@@ -46,60 +43,6 @@ bool SequenceState::spill_one(bool own_thread) {
   return parts.rows.spill_one();
 }
 
-Status SequenceState::begin_step() {
-  step_status() = {};
-  const Status begun = participant.begin(1, memory_);
-  if (!begun) memory_.give_back();
-  return begun;
-}
-
-Status SequenceState::attend(LayerId layer, const StepInput& input, float* output, Queue& compute) {
-  TERRACE_TRY(participant.check_own_step(memory_));
-  TERRACE_TRY(check_query(input));
-  const KvShape& shape = parts.context.shape();
-  TERRACE_TRY(check_outputs(shape, {.first = output}, Dtype::f32, 1));
-  TERRACE_TRY(check_apart(shape, {.first = input.query}, {.first = output}, 1, true));
-  const StepOutput outputs[] = {{.data = output}};
-  TERRACE_TRY(alone_.attend(layer, {&input, 1}, outputs, compute));
-  return step_status();
-}
-
-Status SequenceState::check_query(const StepInput& input) const {
-  return check_queries(parts.context.shape(), {.first = input.query}, Dtype::f32, 1);
-}
-
-Result<KvView> SequenceState::gather(LayerId layer, const StepInput& input, Queue& compute) {
-  TERRACE_TRY(Participant::check_gathers(parts.context.runtime));
-  TERRACE_TRY(participant.check_own_step(memory_));
-  TERRACE_TRY(check_query(input));
-  TERRACE_TRY(participant.check_rows_are_here());
-  participant.leave_attention_to_engine();
-  TERRACE_TRY(alone_.prepare(layer, {&input, 1}, compute));
-  TERRACE_TRY(step_status());
-  return participant.view();
-}
-
-Status SequenceState::end_step() {
-  TERRACE_TRY(participant.check_own_step(memory_));
-  if (!participant.all_layers_done()) {
-    return fail(Errc::invalid_argument, "{} of {} layers were attended", participant.layers_done(),
-                parts.layers.size());
-  }
-  if (const Status failure = alone_.failure(); !failure) {
-    alone_.give_up();
-    return failure;
-  }
-  alone_.end();
-  return step_status();
-}
-
-Status SequenceState::abandon_step() {
-  TERRACE_TRY(participant.check_own_step(memory_));
-  step_status() = {};
-  alone_.give_up();
-  return step_status();
-}
-
 Status SequenceState::begin_prompt(std::size_t tokens) {
   SequenceContext& context = parts.context;
   TERRACE_TRY(context.require(SequencePhase::idle));
@@ -111,7 +54,9 @@ Status SequenceState::begin_prompt(std::size_t tokens) {
   if (!context.prompt_comes) {
     context.prompt.begin = context.length;
     context.prompt_selects = false;
-    for (const auto& layer : parts.layers) layer->index.hints.emplace();
+  }
+  for (const auto& layer : parts.layers) {
+    if (!context.prompt_comes || !layer->index.hints) layer->index.hints.emplace();
   }
   context.prompt_comes = context.prompt_given = true;
   if (!context.has_decoded && context.retained_end == 0) context.forget_budget();
@@ -356,8 +301,8 @@ StepSelection SequenceState::selection(LayerId id) const noexcept {
 
 Result<ClusteringReport> SequenceState::clustering() {
   // To wait is to hurry: builds that the rest of a prompt hides would be cut short.
-  if (parts.context.phase == SequencePhase::prefill) {
-    return fail(Errc::invalid_argument, "the prompt has not ended");
+  if (parts.context.phase == SequencePhase::step) {
+    return fail(Errc::invalid_argument, "a step is under way");
   }
   TERRACE_TRY(parts.await_indexes());
   return parts.indexes.builder.report();

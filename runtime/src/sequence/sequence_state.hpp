@@ -4,9 +4,8 @@
 #include <memory>
 #include <mutex>
 
-#include "prompt.hpp"
 #include "sequence_parts.hpp"
-#include "step/step_batch.hpp"
+#include "step/participant.hpp"
 
 namespace terrace {
 
@@ -23,15 +22,7 @@ class SequenceState {
 
  public:
   SequenceParts parts;
-  Prompt prompt{parts};
   Participant participant{parts};
-
-  // A step of this sequence alone.
-  Status begin_step();
-  Status attend(LayerId layer, const StepInput& input, float* output, Queue& compute);
-  Result<KvView> gather(LayerId layer, const StepInput& input, Queue& compute);
-  Status end_step();
-  Status abandon_step();
 
   Status begin_prompt(std::size_t tokens);
   /// No more tokens of a prompt under way will come.
@@ -60,7 +51,6 @@ class SequenceState {
 
  private:
   SequenceState(std::shared_ptr<RuntimeState> runtime, Lanes lanes);
-  [[nodiscard]] Status check_query(const StepInput& input) const;
   /// `bytes`: of the target.
   [[nodiscard]] Status check_rows(LayerId layer, HeadId head,
                                   std::span<const std::uint32_t> positions,
@@ -68,11 +58,6 @@ class SequenceState {
   /// Makes a layer of another sequence the same as one of this, its pages shared.
   Status copy_layer(const Layer& mine, Layer& its);
   Status copy_blocks(const Layers& source);
-
-  [[nodiscard]] Status& step_status() noexcept { return alone_.members().front().status; }
-
-  LentStepMemory memory_;
-  StepBatch alone_;
 };
 
 /// The state that a sequence's calls work on: for tests that look inside.

@@ -4,7 +4,7 @@
 
 #include "reserve_buffer.hpp"
 #include "runtime_state.hpp"
-#include "tile_stream.hpp"
+#include "terrace/runtime/step_room.hpp"
 
 namespace terrace {
 
@@ -20,14 +20,48 @@ Status LentStepMemory::reserve(Buffer& buffer, std::size_t bytes, bool relied_on
   return {};
 }
 
-Status LentStepMemory::reserve_tiles(std::size_t tokens) {
-  const std::size_t bytes =
-      tile_tokens(runtime_.options.block_tokens) * runtime_.shape().token_bytes();
-  const std::size_t floats = tile_state_floats(runtime_.shape(), tokens);
-  TERRACE_TRY(reserve(get().state, floats * sizeof(float), promised_.tiles));
-  for (Buffer& tile : get().tiles) TERRACE_TRY(reserve(tile, bytes, promised_.tiles));
+void LentStepMemory::begin_member(bool again) noexcept {
+  asked_ = promised_;
+  least_ = again;
+  if (!again || memory_ == nullptr) return;
+  if (!promised_.state) memory_->state = {};
+  if (!promised_.tiles) memory_->tiles = {};
+  if (promised_.queries == 0) {
+    memory_->queries = {};
+    memory_->outputs = {};
+  }
+  memory_->tables.resize(std::min(memory_->tables.size(), promised_.tables));
+}
+
+Status LentStepMemory::reserve_room(std::size_t tokens, std::size_t rows) {
+  const KvShape& shape = runtime_.shape();
+  const StepRoomQuery query{.shape = shape,
+                            .block_tokens = runtime_.options.block_tokens,
+                            .device_memory = runtime_.backend->memory(Tier::device).limit,
+                            .tokens = tokens,
+                            .rows = rows};
+  const StepRoom room = least_ ? least_step_room(query) : step_room(query);
+  TERRACE_TRY(reserve(get().state, room.state_bytes(shape), promised_.state));
+  asked_.state = true;
+  if (rows == 0) return {};
+  for (Buffer& tile : get().tiles) {
+    TERRACE_TRY(reserve(tile, room.tile_bytes(shape), promised_.tiles));
+  }
   asked_.tiles = true;
   return {};
+}
+
+std::size_t LentStepMemory::state_tokens() noexcept {
+  return get().state.bytes() / sizeof(float) / tile_state_floats(runtime_.shape(), 1);
+}
+
+std::size_t LentStepMemory::tile_tokens() noexcept {
+  const std::size_t bytes = std::min(get().tiles[0].bytes(), get().tiles[1].bytes());
+  const std::size_t block_tokens = runtime_.options.block_tokens;
+  // All rows lie in device memory already.
+  if (bytes == 0) return most_tile_tokens(block_tokens);
+  const std::size_t least = least_tile_tokens(block_tokens);
+  return bytes / runtime_.shape().token_bytes() / least * least;
 }
 
 Status LentStepMemory::reserve_tables(std::size_t count, std::size_t blocks) {

@@ -1,8 +1,8 @@
 // The runtime's memory for steps, as one step at a time has it. The members of a step reserve it
 // one after the other as they begin:
 //
-//   memory.begin_member();          // again before each further try
-//   memory.reserve_tiles(tokens);   // and tables: may fail
+//   memory.begin_member(again);     // before each try
+//   memory.reserve_room(tokens, 0); // and tables, and queries: may fail
 //   memory.promise();               // it takes part: the next members leave this memory alone
 #pragma once
 
@@ -32,10 +32,12 @@ class LentStepMemory {
 
   // A member that begins. Errors: out_of_memory; what was promised before is still there.
 
-  /// Forgets what a member has reserved that takes no part.
-  void begin_member() noexcept { asked_ = promised_; }
-  /// Has room for tiles of rows, and for the state of so many tokens that attend to them.
-  Status reserve_tiles(std::size_t tokens);
+  /// Forgets what a member has reserved that takes no part. `again`: the member has found no memory
+  /// before; what nobody relies on is given back, and state and tiles are as small as they may be.
+  void begin_member(bool again) noexcept;
+  /// Has room for `tokens` query tokens that attend exactly, and for tiles of so many rows, as
+  /// step_room() says.
+  Status reserve_room(std::size_t tokens, std::size_t rows);
   /// Has `count` tables of `blocks` blocks more.
   Status reserve_tables(std::size_t count, std::size_t blocks);
   /// Has room for queries and outputs of `tokens` tokens more, where they are converted.
@@ -46,6 +48,11 @@ class LentStepMemory {
   /// Has room for queries and outputs of all members' tokens, where nobody had expected to convert
   /// them. Errors: out_of_memory.
   Status reserve_all_queries(std::size_t numbers);
+  /// Returns how many query tokens of a member attend at once.
+  [[nodiscard]] std::size_t state_tokens() noexcept;
+  /// Returns how many rows a tile has: a multiple of a block's and of tile_split.
+  [[nodiscard]] std::size_t tile_tokens() noexcept;
+
   /// Has the next table of the step, which no work under way reads. Errors: out_of_memory, where it
   /// was not reserved.
   Result<StepMemory::Table*> next_table(std::size_t blocks);
@@ -56,6 +63,7 @@ class LentStepMemory {
 
  private:
   struct Room {
+    bool state = false;
     bool tiles = false;
     std::size_t tables = 0;
     std::size_t blocks = 0;   ///< of a table
@@ -70,6 +78,7 @@ class LentStepMemory {
   RuntimeState& runtime_;
   std::unique_ptr<StepMemory> memory_;  ///< null between steps
   std::size_t converted_numbers_ = 0;   ///< of a token; 0 = none is converted
+  bool least_ = false;                  ///< state and tiles are as small as they may be
   Room promised_;                       ///< to members that have begun
   Room asked_;                          ///< by these and by the one that begins
   std::size_t tables_used_ = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "sequence/sequence_state.hpp"
 #include "tensor_checks.hpp"
@@ -10,13 +11,6 @@
 namespace terrace {
 
 std::mutex& Participant::mutex() const noexcept { return context_.owner.mutex; }
-
-Status Participant::check_own_step(const LentStepMemory& memory) const {
-  TERRACE_TRY(context_.require(SequencePhase::step));
-  if (step_ == &memory) return {};
-  return fail(Errc::invalid_argument,
-              "the step under way was begun by Runtime::begin_step; go on with that Step's calls");
-}
 
 Status Participant::check_turn(LayerId id, const StepInput& input, Queue& compute) const {
   TERRACE_TRY(context_.require(SequencePhase::step));
@@ -39,7 +33,7 @@ Status Participant::open_layer(LayerId id, const StepInput& input, Queue& comput
   input_ = input;
   // Whoever computes attention, by now that of the layer before is enqueued.
   TERRACE_TRY(note_attention());
-  if (layer_->number + 1 < parts_.layers.size()) {
+  if (!exact_ && layer_->number + 1 < parts_.layers.size()) {
     TERRACE_TRY(parts_.indexes.room.device().prefetch(*parts_.layers[layer_->number + 1],
                                                       context_.length + tokens_ - 1));
   }
@@ -47,6 +41,8 @@ Status Participant::open_layer(LayerId id, const StepInput& input, Queue& comput
   TERRACE_TRY(layer_->rows.flush(compute));
   if (context_.in_prompt()) {
     TERRACE_TRY(copy_hints(context_, layer_->index.piece_hints, input.hints, compute));
+    const PromptIndexer& prompt = parts_.indexes.prompt;
+    if (prompt.is_under_way()) TERRACE_TRY(prompt.take_hints(*layer_, compute));
   }
   TERRACE_TRY(compute.wait_for(layer_->retention.uploaded));
   TERRACE_TRY(parts_.retention.inputs.keep_step(
@@ -70,7 +66,7 @@ Status Participant::open_token(std::size_t number) {
 }
 
 void Participant::list_stores(std::vector<StoreRows>& stores) const {
-  layer_->rows.list_stores(input_.kv, new_tokens(), Tier::device, stores);
+  layer_->rows.list_device_stores(input_.kv, new_tokens(), stores);
 }
 
 Result<SelectRequest> Participant::select(Queue& compute) {
@@ -107,26 +103,26 @@ void Participant::note_selected(Ticket selected) noexcept {
 }
 
 Status Participant::note_stored(Ticket stored, Queue& compute) {
-  TERRACE_TRY(store_on_host(stored, compute));
-  if (!sends_rows_at_once()) return {};
-  Queue& offload = context_.lanes.offload();
-  TERRACE_TRY(offload.wait_for(stored));
-  extents_.clear();
-  list_new_rows(*layer_);
-  TERRACE_ASSIGN(layer_->tickets().offloaded, offload.copy(Phase::offload, extents_));
-  return {};
+  TERRACE_TRY(store_on_host(stored));
+  PromptIndexer& prompt = parts_.indexes.prompt;
+  return prompt.is_under_way() ? prompt.start(*layer_, compute) : Status{};
 }
 
-Status Participant::store_on_host(Ticket ready, Queue& compute) {
+Status Participant::store_on_host(Ticket ready) {
+  rows_stored_ = {};
   stores_.clear();
-  layer_->rows.list_stores(input_.kv, new_tokens(), Tier::host, stores_);
+  layer_->rows.list_host_stores(input_.kv, new_tokens(), sends_rows_at_once(), stores_);
   if (stores_.empty()) return {};
   Queue& offload = context_.lanes.offload();
   TERRACE_TRY(offload.wait_for(ready));
-  TERRACE_ASSIGN(layer_->tickets().offloaded,
+  TERRACE_ASSIGN(rows_stored_,
                  context_.backend().ops().store_rows(offload, Phase::offload, stores_));
-  // Where work is done when a call returns, the engine may change its tensors then.
-  return compute.finishes_at_once() ? compute.wait_for(layer_->tickets().offloaded) : Status{};
+  layer_->tickets().offloaded = rows_stored_;
+  return {};
+}
+
+Status Participant::let_tensors_go(Queue& compute) {
+  return compute.wait_for(std::exchange(rows_stored_, {}));
 }
 
 Status Participant::close_layer(Ticket ready) {
@@ -201,12 +197,14 @@ Result<Ticket> Participant::attend_exactly(TileStream& tiles, const StepOutput& 
                              .output_stride = output.stride,
                              .first = context_.length,
                              .tokens = tokens_};
-  TERRACE_ASSIGN(const Ticket attended, tiles.attend(context_, *layer_, queries, stored, compute));
-  if (!parts_.retention.inputs.wants_weights(*layer_)) return attended;
+  TERRACE_TRY(compute.wait_for(stored));
+  if (!parts_.retention.inputs.wants_weights(*layer_)) {
+    return tiles.attend(context_, *layer_, queries, compute);
+  }
   AttentionSums& sums = parts_.retention.weights;
   const std::size_t end = context_.length + tokens_;
   TERRACE_ASSIGN(const AttentionWeights weights, sums.next_sums(*layer_, end, compute));
-  TERRACE_ASSIGN(const Ticket weighed, tiles.weigh(context_, *layer_, queries, weights, compute));
+  TERRACE_ASSIGN(const Ticket weighed, tiles.attend(context_, *layer_, queries, compute, &weights));
   TERRACE_TRY(sums.send(*layer_, 0, {.sinks = {0, end}}, weighed));
   return weighed;
 }

@@ -9,27 +9,19 @@
 #include <vector>
 
 #include "sequence/sequence_parts.hpp"
+#include "step_input.hpp"
 #include "terrace/runtime/sequence.hpp"
 #include "tile_stream.hpp"
 
 namespace terrace {
-
-/// Where a participant's outputs of a layer go: [tokens, query_heads, head_dim].
-struct StepOutput {
-  float* data = nullptr;
-  std::size_t stride = 0;  ///< floats from one token to the next
-};
 
 class Participant {
  public:
   explicit Participant(SequenceParts& parts) noexcept : parts_(parts), context_(parts.context) {}
 
   /// Makes room for `tokens` tokens from the sequence's length on, and in `memory` for tiles where
-  /// rows pass in tiles. Errors: those of Sequence::begin_step.
+  /// rows pass in tiles. Errors: those of Step::status().
   Status begin(std::size_t tokens, LentStepMemory& memory);
-  /// Errors: invalid_argument: no step is under way, or one that was begun with other memory: whose
-  /// calls alone go on with it.
-  [[nodiscard]] Status check_own_step(const LentStepMemory& memory) const;
 
   // A layer, in this order.
 
@@ -66,6 +58,8 @@ class Participant {
   /// All tokens have selected: sends rows and selections to the host where enough layers have some,
   /// behind `ready`.
   Status close_layer(Ticket ready);
+  /// The layer's work is enqueued: work on `compute` from now on may write over its tensors.
+  Status let_tensors_go(Queue& compute);
   /// Errors: unsupported: the policy's selections need more than a KvView says.
   [[nodiscard]] static Status check_gathers(const RuntimeState& runtime);
   /// Errors: unsupported: the runtime has to see queries.
@@ -107,8 +101,6 @@ class Participant {
   /// Says whose step it was that failed.
   [[nodiscard]] Status named(const Status& done) const { return context_.named("step", done); }
 
-  [[nodiscard]] std::size_t tokens() const noexcept { return tokens_; }
-  [[nodiscard]] std::size_t layers_done() const noexcept { return next_layer_; }
   [[nodiscard]] bool all_layers_done() const noexcept {
     return next_layer_ == parts_.layers.size();
   }
@@ -135,16 +127,22 @@ class Participant {
   /// Whether rows outside sinks and window may lie on the host alone: they pass in tiles.
   [[nodiscard]] bool may_store_on_host() const noexcept;
   Status reserve(LentStepMemory& memory);
-  Status reserve_tiles(LentStepMemory& memory, std::size_t blocks);
+  /// Returns whether rows of a layer that the step attends to may lie on the host alone, once there
+  /// is room for the rows that have to lie in device memory.
+  [[nodiscard]] bool may_stream(const Layer& layer) const;
+  Status reserve_tiles(LentStepMemory& memory);
+  /// The step is refused: gives up what it has reserved beyond the sequence's `blocks`.
+  void give_back(const Status& refused, std::size_t blocks, LentStepMemory& memory);
   /// Lists in extents_ how a layer's new rows are copied to the host.
   void list_new_rows(const Layer& layer);
   void list_selections(Layer& layer);
-  /// Rows of a draft may be indexed before the draft has ended.
+  /// Rows of a draft, and of a prompt's end, are indexed before the step has ended.
   [[nodiscard]] bool sends_rows_at_once() const noexcept {
-    return single_tokens() > 1 && !context_.keeps_everything();
+    return (single_tokens() > 1 || parts_.indexes.prompt.is_under_way()) &&
+           !context_.keeps_everything();
   }
   /// Stores new rows that have no room in device memory, behind `ready`.
-  Status store_on_host(Ticket ready, Queue& compute);
+  Status store_on_host(Ticket ready);
   [[nodiscard]] TokenRange new_tokens() const noexcept {
     return {context_.length, context_.length + tokens_};
   }
@@ -158,13 +156,16 @@ class Participant {
   Status keep_up(Layer& layer);
   Status keep_up_token(Layer& layer, std::size_t number);
   /// Makes the sequence longer by the first `tokens` tokens.
-  Status accept(std::size_t tokens);
+  Status accept(std::size_t tokens, Duration patience);
   /// Forgets what tokens up to `end` have left that were not accepted.
   Status reject_draft(std::size_t end);
   /// Forgets blocks behind the length.
   void trim_rows();
   Status index_prompt();
-  Status index_prompt(Layer& layer, TokenRange tokens);
+  /// Whether the step brings the last tokens of a prompt, which can be indexed meanwhile.
+  [[nodiscard]] bool may_index_prompt(bool indexed) const noexcept;
+  /// Forgets what the step has indexed of a prompt that does not come whole. Errors: not_ready.
+  Status give_up_indexing(Duration patience);
   [[nodiscard]] bool is_draft() const noexcept { return !exact_ && !prompt_ && tokens_ > 1; }
 
   SequenceParts& parts_;
@@ -177,8 +178,8 @@ class Participant {
   bool prompt_ = false;    ///< the tokens are a prompt's
   bool exact_ = false;
   std::size_t next_layer_ = 0;
-  bool gathers_ = false;                  ///< the step's attention is the embedder's own
-  const LentStepMemory* step_ = nullptr;  ///< with which the last step was begun
+  Ticket rows_stored_;    ///< the tensors' rows have been read for the host
+  bool gathers_ = false;  ///< the step's attention is the embedder's own
   std::vector<CopyExtent> extents_;
   std::vector<StoreRows> stores_;
 };

@@ -1,6 +1,8 @@
 // The begin of a sequence's part in a step: what it attends to, and room for it.
 #include <algorithm>
+#include <ranges>
 #include <string>
+#include <utility>
 
 #include "participant.hpp"
 #include "sequence/sequence_state.hpp"
@@ -34,23 +36,34 @@ Status Participant::begin(std::size_t tokens, LentStepMemory& memory) {
 Status Participant::begin_tokens(std::size_t tokens, LentStepMemory& memory) {
   tokens_ = tokens;
   token_ = 0;
+  parts_.indexes.prompt.forget();
   prompt_ = brings_prompt();
   // A budget that is a share follows a prompt that nobody announced.
   if (prompt_ && !context_.prompt_comes) context_.forget_budget();
   context_.resolve_budget(std::max(context_.length + tokens, context_.prompt.end));
   TERRACE_TRY(make_room_in_lists());
-  if (!prompt_) TERRACE_TRY(parts_.recovering(parts_.retention.start_if_due()));
+  // Tokens of a prompt that selects leave the window once the prompt is indexed.
+  if (!prompt_ && !context_.prompt_waits()) {
+    TERRACE_TRY(parts_.recovering(parts_.retention.start_if_due()));
+  }
   TERRACE_ASSIGN(bool indexed, has_indexes());
   Result<bool> prepared = prepare(indexed);
   TERRACE_TRY(parts_.recovering(prepared.map([](bool) {})));
   choose_attention(*prepared);
-  TERRACE_TRY(reserve(memory));
+  if (may_index_prompt(*prepared)) {
+    TERRACE_TRY(parts_.recovering(parts_.indexes.prompt.begin(context_.prompt.end)));
+  }
+  if (const Status reserved = reserve(memory); !reserved) {
+    if (!parts_.indexes.prompt.is_under_way()) return reserved;
+    // The prompt is indexed after the step, when the step's own memory is free again.
+    TERRACE_TRY(give_up_indexing(context_.deadline()));
+    TERRACE_TRY(reserve(memory));
+  }
   if (is_draft()) parts_.indexes.upkeep.begin_draft();
   parts_.mass.begin_step(!prompt_);
   next_layer_ = 0;
   context_.compute = nullptr;
   gathers_ = false;
-  step_ = &memory;
   context_.phase = SequencePhase::step;
   return {};
 }
@@ -85,6 +98,7 @@ Result<bool> Participant::has_indexes() {
 Result<bool> Participant::prepare(bool indexed) {
   if (indexed && context_.prompt_waits()) {
     TERRACE_TRY(index_prompt());
+    if (!prompt_) TERRACE_TRY(parts_.retention.start_if_due());
     TERRACE_ASSIGN(indexed, has_indexes());
   }
   // In the middle of a draft no memory can be taken from others.
@@ -102,6 +116,12 @@ Result<bool> Participant::prepare(bool indexed) {
   parts_.rows.hand_over_passed();
   if (caches) context_.count_upkeep(begin);
   return indexed;
+}
+
+bool Participant::may_index_prompt(bool indexed) const noexcept {
+  const bool is_last =
+      prompt_ && context_.in_prompt() && context_.length + tokens_ == context_.prompt.end;
+  return is_last && indexed && exact_ && !context_.keeps_everything();
 }
 
 void Participant::choose_attention(bool indexed) noexcept {
@@ -128,14 +148,34 @@ bool Participant::may_store_on_host() const noexcept {
   return prompt_ && exact_ && !context_.keeps_everything();
 }
 
-Status Participant::reserve_tiles(LentStepMemory& memory, std::size_t blocks) {
-  TERRACE_TRY(memory.reserve_tiles(tokens_));
-  std::size_t passes = 0;
+bool Participant::may_stream(const Layer& layer) const {
+  const std::size_t length = context_.length + tokens_;
+  const auto blocks = std::views::iota(std::size_t{0}, divide_up(length, context_.block_tokens()));
+  return !std::ranges::all_of(blocks,
+                              [&](std::size_t block) { return layer.needs_block(block, length); });
+}
+
+Status Participant::reserve_tiles(LentStepMemory& memory) {
+  const std::size_t blocks = divide_up(context_.length + tokens_, context_.block_tokens());
+  const auto streamed =
+      std::ranges::count_if(parts_.layers, [&](const auto& layer) { return may_stream(*layer); });
+  TERRACE_TRY(memory.reserve_room(tokens_, streamed == 0 ? 0 : blocks * context_.block_tokens()));
+  return memory.reserve_tables(static_cast<std::size_t>(streamed), blocks);
+}
+
+void Participant::give_back(const Status& refused, std::size_t blocks, LentStepMemory& memory) {
+  memory.begin_member(/*again=*/true);
+  parts_.rows.trim(blocks);
+  static_cast<void>(parts_.recovering(refused));
+  context_.journal.note_loss();
+  // Buffers that would fit so many tokens are too large for the others.
+  if (refused.error().code != Errc::out_of_memory || tokens_ == 1) return;
+  if (!parts_.come_to_rest()) return;
   for (const auto& layer : parts_.layers) {
-    if (layer->rows.all_on_device(blocks)) continue;
-    passes += parts_.retention.inputs.wants_weights(*layer) ? 2U : 1U;
+    layer->cache->drop_unsettled();
+    layer->forget_tokens();
   }
-  return memory.reserve_tables(passes, blocks);
+  parts_.workspace.reset();
 }
 
 Status Participant::reserve(LentStepMemory& memory) {
@@ -145,12 +185,14 @@ Status Participant::reserve(LentStepMemory& memory) {
   for (const auto& layer : parts_.layers) {
     layer->reserve_tokens(std::max<std::size_t>(1, single_tokens()));
   }
-  const auto reserve_all = [&]() -> Status {
-    memory.begin_member();
+  const auto try_all = [&](bool again) -> Status {
+    memory.begin_member(again);
     TERRACE_TRY(memory.reserve_queries(tokens_));
     TERRACE_TRY(parts_.rows.reserve_positions(length));
     const std::size_t end = divide_up(length, context_.block_tokens());
     TERRACE_TRY(parts_.rows.own_blocks(block, end));
+    // Rows come last: they make room for each other, and for nothing else, block by block.
+    if (exact_) TERRACE_TRY(reserve_tiles(memory));
     if (may_store_on_host()) {
       TERRACE_TRY(parts_.rows.place_needed(block, length));
     } else {
@@ -158,7 +200,6 @@ Status Participant::reserve(LentStepMemory& memory) {
     }
     TERRACE_TRY(parts_.workspace.reserve(length, parts_.layers));
     TERRACE_TRY(parts_.retention.reserve());
-    if (exact_) TERRACE_TRY(reserve_tiles(memory, end));
     if (parts_.retention.inputs.wants_weights()) {
       TERRACE_TRY(parts_.retention.weights.begin_step(
           {.count = tokens_,
@@ -166,16 +207,23 @@ Status Participant::reserve(LentStepMemory& memory) {
            .together = exact_,
            .of_prompt = prompt_}));
     }
+    // The cache takes what is left: what it takes before is spilled for the others, and taken
+    // again.
     return parts_.cache.reserve(length);
   };
+  const auto reserve_all = [&]() -> Status {
+    const Status reserved = try_all(/*again=*/false);
+    const bool lacks = !reserved && reserved.error().code == Errc::out_of_memory;
+    return lacks ? try_all(/*again=*/true) : reserved;
+  };
   if (const Status reserved = parts_.rows.reclaiming_for(length, reserve_all); !reserved) {
-    parts_.rows.trim(blocks);
-    static_cast<void>(parts_.recovering(reserved));
-    context_.journal.note_loss();
+    give_back(reserved, blocks, memory);
     return reserved;
   }
   memory.promise();
   if (may_store_on_host()) parts_.place_prompt(length);
+  // Mapping memory takes longer than a step.
+  if (prompt_ && length >= context_.prompt.end) parts_.cache.reserve_blocks(length);
   parts_.indexes.room.ready = false;
   // For tokens behind the first one there may be something to select where there was nothing.
   if (single_tokens() < 2) return {};

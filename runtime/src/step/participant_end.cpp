@@ -61,7 +61,7 @@ Status Participant::conclude(std::size_t accepted, Duration patience) {
   parts_.indexes.room.device().end_step();
   context_.computed = {};
   context_.compute = nullptr;
-  const Status kept = accept(accepted);
+  const Status kept = accept(accepted, patience);
   // The tokens are there. Behind them, no window has found room: the sequence is paused.
   const bool is_paused = context_.phase == SequencePhase::paused;
   if (!kept && !is_paused) return kept;
@@ -70,7 +70,7 @@ Status Participant::conclude(std::size_t accepted, Duration patience) {
   }
   parts_.mass.end_step();
   ++context_.counters.steps;
-  if (exact_ && !prompt_) ++context_.counters.exact_steps;
+  if (exact_) ++(prompt_ ? context_.counters.prompt_steps : context_.counters.exact_steps);
   const KvShape& shape = context_.shape();
   const std::size_t offloaded =
       context_.keeps_everything() ? 0 : tokens_ * shape.layers * shape.token_bytes();
@@ -81,12 +81,21 @@ Status Participant::conclude(std::size_t accepted, Duration patience) {
   context_.phase = SequencePhase::idle;
   // The step itself is done. A failure here comes again, and is reported, when the next one begins.
   static_cast<void>(prepare_next());
-  context_.journal.note_step_end(offloaded, context_.counters.bytes.index);
+  // Prompts that attend exactly have records of their own.
+  if (exact_ && prompt_) {
+    context_.journal.pass_over(context_.counters.bytes.index);
+  } else {
+    context_.journal.note_step_end(offloaded, context_.counters.bytes.index);
+  }
   return {};
 }
 
-Status Participant::accept(std::size_t tokens) {
+Status Participant::accept(std::size_t tokens, Duration patience) {
   const std::size_t before = context_.length;
+  if (parts_.indexes.prompt.is_under_way()) {
+    if (tokens < tokens_) TERRACE_TRY(give_up_indexing(patience));
+    if (tokens == tokens_) context_.prompt_comes = !parts_.indexes.prompt.keep();
+  }
   context_.length += tokens;
   for (const auto& layer : parts_.layers) {
     if (tokens > 0 && !exact_) layer->go_to_token(tokens - 1);
@@ -126,7 +135,7 @@ Status Participant::prepare_next() {
   if (context_.prompt_waits()) static_cast<void>(end_prompt());
   // More of a prompt that was not announced may come.
   const bool prompt_may_go_on = context_.in_prompt() || (prompt_ && !context_.prompt_given);
-  if (!prompt_may_go_on) TERRACE_TRY(parts_.retention.start_if_due());
+  if (!prompt_may_go_on && !context_.prompt_waits()) TERRACE_TRY(parts_.retention.start_if_due());
   // Tokens that are added to an index that is being built would wait for it.
   return may_use_indexes() ? parts_.indexes.prepare() : Status{};
 }
@@ -142,37 +151,30 @@ Status Participant::end_prompt() {
 }
 
 Status Participant::index_prompt() {
-  const std::size_t length = context_.length;
-  const TokenRange tokens{context_.sinks_at(length).end, length};
-  if (!context_.layout().empty() && context_.list_rows() > 0 && !tokens.empty()) {
-    for (const auto& layer : parts_.layers) TERRACE_TRY(index_prompt(*layer, tokens));
-  }
+  TERRACE_TRY(parts_.indexes.prompt.index());
   context_.prompt_comes = false;
   return {};
 }
 
-Status Participant::index_prompt(Layer& layer, TokenRange tokens) {
-  LayerIndex& index = layer.index;
-  if (index.hints) {
-    // No build is under way that could read them.
-    const AcceptedTokens all{context_.prompt.size(), context_.prompt.size()};
-    index.build.hints.query_window.clear();
-    add_hints(context_, index.build.hints, *index.hints, all);
-    index.hints.reset();
+Status Participant::give_up_indexing(Duration patience) {
+  parts_.indexes.builder.cancel();
+  if (!parts_.come_to_rest(patience)) {
+    return fail(Errc::not_ready, "the building of an index does not end; try again");
   }
-  // A layer after it may have failed before.
-  if (index.coverage.tokens.end >= tokens.end) return {};
-  return parts_.indexes.upkeep.add_prompt(layer, tokens, /*hidden_by=*/{});
+  parts_.indexes.prompt.give_up();
+  return {};
 }
 
 Status Participant::abandon(Duration patience) {
   context_.computed = {};
   // The window of a prompt that was kept in part could not be loaded (SequenceParts::load_window).
   if (context_.phase == SequencePhase::paused) return {};
+  if (parts_.indexes.prompt.is_under_way()) parts_.indexes.builder.cancel();
   const bool at_rest = context_.phase != SequencePhase::lost && parts_.come_to_rest(patience);
   context_.phase = at_rest ? SequencePhase::idle : SequencePhase::lost;
   if (at_rest) {
     parts_.recover();
+    if (parts_.indexes.prompt.is_under_way()) parts_.indexes.prompt.give_up();
     for (const auto& layer : parts_.layers) layer->index.piece_hints.clear();
     // Where it fails, the next step codes again, and reports.
     if (is_draft()) static_cast<void>(parts_.indexes.upkeep.reject_draft());

@@ -12,27 +12,72 @@
 
 namespace terrace {
 
-Step::State::State(RuntimeState& runtime, std::span<const Part> parts, Queue& compute,
+Step::State::State(std::shared_ptr<RuntimeState> runtime, Queue& compute,
                    const StepOptions& options)
-    : runtime_(runtime), compute_(compute), statuses_(parts.size()), memory_(runtime) {
-  if (options.queries != Dtype::f32) memory_.expect_conversion(numbers());
-  std::vector<Participant*> begun;
-  std::size_t first = 0;
-  for (std::size_t i = 0; i < parts.size(); first += parts[i].tokens, ++i) {
-    const auto [sequence, tokens] = parts[i];
-    tokens_.push_back(tokens);
-    const std::lock_guard lock(sequence->mutex);
-    statuses_[i] = sequence->participant.named(sequence->participant.begin(tokens, memory_));
-    if (!statuses_[i]) continue;
-    places_.push_back(i);
-    firsts_.push_back(first);
-    packed_firsts_.push_back(packed_tokens_);
-    packed_tokens_ += tokens;
-    begun.push_back(&sequence->participant);
+    : kept_runtime_(std::move(runtime)),
+      runtime_(*kept_runtime_),
+      compute_(compute),
+      options_(options),
+      memory_(runtime_),
+      batch_(runtime_, memory_) {}
+
+Status Step::State::check_members(std::span<const StepMember> members) const {
+  if (!ended_) return fail(Errc::invalid_argument, "begin_next: the step has not ended");
+  TERRACE_TRY(runtime_.check_open("the step"));
+  if (members.empty()) return fail(Errc::invalid_argument, "begin_step: a step without a member");
+  std::size_t tokens = 0;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    if (members[i].sequence == nullptr) {
+      return fail(Errc::invalid_argument, "begin_step: member {} has no sequence", i);
+    }
+    const SequenceContext& context = state_of(*members[i].sequence).parts.context;
+    if (&context.runtime != &runtime_) {
+      return fail(Errc::invalid_argument,
+                  "begin_step: member {}, sequence {} of its runtime, is of another runtime", i,
+                  index(context.id));
+    }
+    if (members[i].tokens > max_positions - tokens) {
+      return fail(Errc::invalid_argument,
+                  "begin_step: member {} brings {} tokens; all of a step may bring {}", i,
+                  members[i].tokens, max_positions);
+    }
+    tokens += members[i].tokens;
   }
-  batch_.emplace(runtime, memory_, begun, /*names_sequences=*/true);
-  inputs_.resize(begun.size());
-  outputs_.resize(begun.size());
+  return {};
+}
+
+Status Step::State::begin(std::span<const StepMember> members) {
+  TERRACE_TRY(check_members(members));
+  statuses_.clear();
+  places_.clear();
+  tokens_.clear();
+  firsts_.clear();
+  packed_firsts_.clear();
+  packed_tokens_ = 0;
+  batch_.clear();
+  ended_ = false;
+  if (options_.queries != Dtype::f32) memory_.expect_conversion(numbers());
+  std::size_t first = 0;
+  for (const auto& [sequence, tokens] : members) {
+    begin_member(state_of(*sequence), tokens);
+    if (statuses_.back()) firsts_.push_back(first);
+    first += tokens;
+  }
+  inputs_.resize(places_.size());
+  outputs_.resize(places_.size());
+  return {};
+}
+
+void Step::State::begin_member(SequenceState& sequence, std::size_t tokens) {
+  Participant& one = sequence.participant;
+  tokens_.push_back(tokens);
+  const std::lock_guard lock(sequence.mutex);
+  statuses_.push_back(one.named(one.begin(tokens, memory_)));
+  if (!statuses_.back()) return;
+  places_.push_back(statuses_.size() - 1);
+  packed_firsts_.push_back(packed_tokens_);
+  packed_tokens_ += tokens;
+  batch_.add(one);
 }
 
 Step::State::~State() {
@@ -61,7 +106,7 @@ Status Step::State::check_outputs(const StepTensors& tensors) const {
   // Others are converted into memory of the step's own.
   if (tensors.dtype != Dtype::f32) return {};
   const bool token_by_token = std::ranges::none_of(
-      batch_->members(),
+      batch_.members(),
       [](const StepBatch::Member& member) { return member.participant->attends_exactly(); });
   return check_apart(shape, {tensors.query, tensors.query_stride}, outputs, token_count(),
                      token_by_token);
@@ -111,14 +156,14 @@ Status Step::State::attend(LayerId layer, const StepTensors& given) {
   }
   if (tensors.dtype != Dtype::f32) return attend_converted(layer, tensors);
   hand_out(tensors, firsts_);
-  return batch_->attend(layer, inputs_, outputs_, compute_);
+  return batch_.attend(layer, inputs_, outputs_, compute_);
 }
 
 Status Step::State::attend_converted(LayerId layer, const StepTensors& tensors) {
   TERRACE_TRY(reserve_converted());
   hand_out_in_f32(tensors);
-  TERRACE_TRY(batch_->check(layer, inputs_, compute_));
-  return batch_->sharing(enqueue_converted(layer, tensors));
+  TERRACE_TRY(batch_.check(layer, inputs_, compute_));
+  return batch_.sharing(enqueue_converted(layer, tensors));
 }
 
 Status Step::State::convert_queries(const StepTensors& tensors) {
@@ -137,7 +182,7 @@ Status Step::State::enqueue_converted(LayerId layer, const StepTensors& tensors)
   const std::size_t size = size_bytes(tensors.dtype);
   const std::size_t packed = numbers() * sizeof(float);
   TERRACE_TRY(convert_queries(tensors));
-  TERRACE_TRY(batch_->attend(layer, inputs_, outputs_, compute_));
+  TERRACE_TRY(batch_.attend(layer, inputs_, outputs_, compute_));
   TERRACE_ASSIGN(const Ticket converted,
                  convert({.all = {.source = memory.outputs.data(),
                                   .source_stride = packed,
@@ -146,7 +191,7 @@ Status Step::State::enqueue_converted(LayerId layer, const StepTensors& tensors)
                                   .target_stride = size * tensors.output_stride},
                           .from = packed_firsts_,
                           .to = firsts_}));
-  batch_->note_converted(converted);
+  batch_.note_converted(converted);
   return {};
 }
 
@@ -169,12 +214,12 @@ Status Step::State::gather(LayerId layer, const StepTensors& given, std::span<Kv
   const bool converts = tensors.dtype != Dtype::f32;
   if (converts) TERRACE_TRY(reserve_converted());
   converts ? hand_out_in_f32(tensors) : hand_out(tensors, firsts_);
-  TERRACE_TRY(batch_->check(layer, inputs_, compute_));
-  batch_->leave_attention_to_engine();
-  if (converts) TERRACE_TRY(batch_->sharing(convert_queries(tensors)));
-  TERRACE_TRY(batch_->prepare(layer, inputs_, compute_));
+  TERRACE_TRY(batch_.check(layer, inputs_, compute_));
+  batch_.leave_attention_to_engine();
+  if (converts) TERRACE_TRY(batch_.sharing(convert_queries(tensors)));
+  TERRACE_TRY(batch_.prepare(layer, inputs_, compute_));
   for (std::size_t i = 0; i < places_.size(); ++i) {
-    const StepBatch::Member& member = batch_->members()[i];
+    const StepBatch::Member& member = batch_.members()[i];
     if (member.status) views[places_[i]] = member.participant->view();
   }
   return {};
@@ -187,9 +232,9 @@ Status Step::State::append(LayerId layer, const StepTensors& given) {
   tensors.output = nullptr;
   TERRACE_TRY(check("append", tensors));
   hand_out(tensors, firsts_);
-  TERRACE_TRY(batch_->check(layer, inputs_, compute_));
-  TERRACE_TRY(batch_->leave_attention_out());
-  return batch_->prepare(layer, inputs_, compute_);
+  TERRACE_TRY(batch_.check(layer, inputs_, compute_));
+  TERRACE_TRY(batch_.leave_attention_out());
+  return batch_.prepare(layer, inputs_, compute_);
 }
 
 std::size_t Step::State::token_count() const noexcept {
@@ -215,7 +260,7 @@ void Step::State::hand_out_in_f32(const StepTensors& tensors) {
 Result<Ticket> Step::State::convert(const Converting& tokens) {
   conversions_.clear();
   for (std::size_t i = 0; i < places_.size(); ++i) {
-    if (!batch_->members()[i].status) continue;
+    if (!batch_.members()[i].status) continue;
     ConvertQueries& one = conversions_.emplace_back(tokens.all);
     one.shape = runtime_.shape();
     one.source += tokens.from[i] * tokens.all.source_stride;
@@ -241,36 +286,33 @@ Status Step::State::check_accepted(std::span<const std::size_t> accepted) const 
 Status Step::State::end(std::span<const std::size_t> accepted) {
   if (ended_) return fail(Errc::invalid_argument, "end: the step has ended");
   TERRACE_TRY(runtime_.check_open("the step"));
-  const bool all_done = std::ranges::all_of(batch_->members(), [](const StepBatch::Member& member) {
+  const bool all_done = std::ranges::all_of(batch_.members(), [](const StepBatch::Member& member) {
     return !member.status || member.participant->all_layers_done();
   });
   if (!all_done) return fail(Errc::invalid_argument, "end: not all layers were attended");
-  if (const Status failure = batch_->failure(); !failure) {
+  if (const Status failure = batch_.failure(); !failure) {
     give_up();
     return failure;
   }
-  std::vector<std::size_t> kept = tokens_;
-  if (!accepted.empty()) {
-    TERRACE_TRY(check_accepted(accepted));
-    kept.assign(accepted.begin(), accepted.end());
+  if (!accepted.empty()) TERRACE_TRY(check_accepted(accepted));
+  kept_.clear();
+  for (const std::size_t place : places_) {
+    kept_.push_back(accepted.empty() ? tokens_[place] : accepted[place]);
   }
-  std::vector<std::size_t> of_members;
-  of_members.reserve(places_.size());
-  for (const std::size_t place : places_) of_members.push_back(kept[place]);
-  batch_->end(of_members);
+  batch_.end(kept_);
   take_statuses();
   return {};
 }
 
 void Step::State::give_up() {
-  batch_->give_up();
+  batch_.give_up();
   take_statuses();
 }
 
 void Step::State::take_statuses() {
   ended_ = true;
   for (std::size_t i = 0; i < places_.size(); ++i) {
-    statuses_[places_[i]] = batch_->members()[i].status;
+    statuses_[places_[i]] = batch_.members()[i].status;
   }
 }
 
@@ -278,11 +320,13 @@ const Status& Step::State::status(std::size_t sequence) const noexcept {
   TERRACE_ASSERT(sequence < statuses_.size());
   const auto at = std::ranges::find(places_, sequence);
   if (ended_ || at == places_.end()) return statuses_[sequence];
-  return std::as_const(*batch_).members()[static_cast<std::size_t>(at - places_.begin())].status;
+  return batch_.members()[static_cast<std::size_t>(at - places_.begin())].status;
 }
 
 Step::Step(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
 Step::~Step() = default;
+
+Status Step::begin_next(std::span<const StepMember> members) { return state_->begin(members); }
 
 Status Step::attend(LayerId layer, const StepTensors& tensors) {
   return state_->attend(layer, tensors);

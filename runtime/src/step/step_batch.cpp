@@ -5,21 +5,12 @@
 
 namespace terrace {
 
-StepBatch::StepBatch(RuntimeState& runtime, LentStepMemory& memory,
-                     std::span<Participant* const> participants, bool names_sequences)
-    : runtime_(runtime),
-      memory_(memory),
-      names_sequences_(names_sequences),
-      tiles_(runtime, memory) {
-  for (Participant* const participant : participants) members_.push_back({participant});
-}
-
 template <typename Call>
 void StepBatch::for_each_member(Call call) {
   for (std::size_t i = 0; i < members_.size(); ++i) {
     Member& member = members_[i];
     if (!member.status) continue;
-    member.status = named(*member.participant, call(*member.participant, i));
+    member.status = member.participant->named(call(*member.participant, i));
   }
 }
 
@@ -33,7 +24,7 @@ Status StepBatch::check(LayerId layer, std::span<const StepInput> inputs, Queue&
   for (std::size_t i = 0; i < members_.size(); ++i) {
     if (!members_[i].status) continue;
     const Participant& one = *members_[i].participant;
-    TERRACE_TRY(named(one, one.check_turn(layer, inputs[i], compute)));
+    TERRACE_TRY(one.named(one.check_turn(layer, inputs[i], compute)));
   }
   return {};
 }
@@ -62,7 +53,8 @@ void StepBatch::leave_attention_to_engine() {
 
 Status StepBatch::leave_attention_out() {
   for (const Member& member : members_) {
-    if (member.status) TERRACE_TRY(named(*member.participant, member.participant->check_append()));
+    const Participant& one = *member.participant;
+    if (member.status) TERRACE_TRY(one.named(one.check_append()));
   }
   for_each_member([](Participant& one, std::size_t) {
     one.leave_attention_to_engine();
@@ -76,6 +68,7 @@ Status StepBatch::enqueue_without_attention(LayerId layer, std::span<const StepI
   TERRACE_TRY(open(layer, inputs, compute));
   TERRACE_TRY(select(0, compute));
   close_layer();
+  let_tensors_go(compute);
   return {};
 }
 
@@ -148,7 +141,13 @@ Status StepBatch::enqueue(LayerId layer, std::span<const StepInput> inputs,
     TERRACE_TRY(attend_selected(number, outputs, compute));
     if (last && counts_in_attention) close_layer();
   }
-  return attend_exactly(outputs, compute);
+  TERRACE_TRY(attend_exactly(outputs, compute));
+  let_tensors_go(compute);
+  return {};
+}
+
+void StepBatch::let_tensors_go(Queue& compute) {
+  for_each_member([&](Participant& one, std::size_t) { return one.let_tensors_go(compute); });
 }
 
 Status StepBatch::attend_selected(std::size_t number, std::span<const StepOutput> outputs,
@@ -200,7 +199,7 @@ void StepBatch::end(std::span<const std::size_t> accepted) {
   const Deadline all(runtime_.options.deadline);
   for_each_member([&](Participant& one, std::size_t i) {
     const std::lock_guard lock(one.mutex());
-    return one.conclude(accepted.empty() ? one.tokens() : accepted[i], all.left());
+    return one.conclude(accepted[i], all.left());
   });
   for (Member& member : members_) {
     if (!member.status) abandon(member, all.left());
@@ -216,7 +215,7 @@ void StepBatch::give_up() {
 
 void StepBatch::abandon(Member& member, Duration patience) {
   const std::lock_guard lock(member.participant->mutex());
-  const Status abandoned = named(*member.participant, member.participant->abandon(patience));
+  const Status abandoned = member.participant->named(member.participant->abandon(patience));
   if (abandoned) return;
   member.status = abandoned;
   memory_.leave_to(member.participant->abandoned_memory());

@@ -16,13 +16,15 @@ class StepBatch {
     Status status = {};  ///< what failed of this one; the others go on without it
   };
 
-  /// Participants have begun their step. A batch of the same members can be used for many steps,
-  /// and allocates nothing in the later ones.
-  /// `names_sequences`: whether a failure says of which sequence; who has one alone knows.
-  StepBatch(RuntimeState& runtime, LentStepMemory& memory,
-            std::span<Participant* const> participants, bool names_sequences);
+  StepBatch(RuntimeState& runtime, LentStepMemory& memory) noexcept
+      : runtime_(runtime), memory_(memory), tiles_(runtime, memory) {}
 
-  [[nodiscard]] std::span<Member> members() noexcept { return members_; }
+  /// A new step begins, of the members that are added. Further steps of as many members allocate
+  /// nothing.
+  void clear() noexcept { members_.clear(); }
+  /// Adds a participant that has begun its step.
+  void add(Participant& participant) { members_.push_back({&participant}); }
+
   [[nodiscard]] std::span<const Member> members() const noexcept { return members_; }
 
   /// Errors: invalid_argument: it is not the layer's turn, or an input lacks something; what the
@@ -39,11 +41,11 @@ class StepBatch {
   /// The same with attention; `outputs` are the members'.
   Status attend(LayerId layer, std::span<const StepInput> inputs,
                 std::span<const StepOutput> outputs, Queue& compute);
-  /// Ends the step: of each member that has not failed the first `accepted` tokens are kept, all
-  /// where `accepted` is empty. The steps of those that failed are given up.
+  /// Ends the step: of each member that has not failed the first `accepted` tokens are kept. The
+  /// steps of those that failed are given up.
   ///
   /// Threads  holds each sequence's mutex in turn
-  void end(std::span<const std::size_t> accepted = {});
+  void end(std::span<const std::size_t> accepted);
   /// Gives the step of all members up.
   void give_up();
 
@@ -60,9 +62,6 @@ class StepBatch {
   void for_each_member(Call call);
   /// Begins a layer, and stores its new rows.
   Status open(LayerId layer, std::span<const StepInput> inputs, Queue& compute);
-  [[nodiscard]] Status named(const Participant& one, const Status& done) const {
-    return names_sequences_ ? one.named(done) : done;
-  }
   Result<Ticket> store(Queue& compute);
   /// Selects for the token of that number in each member.
   Status select(std::size_t number, Queue& compute);
@@ -71,6 +70,7 @@ class StepBatch {
   /// How many tokens a member has, at most, that select one by one.
   [[nodiscard]] std::size_t most_single_tokens() const noexcept;
   void close_layer();
+  void let_tensors_go(Queue& compute);
   Status enqueue(LayerId layer, std::span<const StepInput> inputs,
                  std::span<const StepOutput> outputs, Queue& compute);
   Status enqueue_without_attention(LayerId layer, std::span<const StepInput> inputs,
@@ -82,7 +82,6 @@ class StepBatch {
 
   RuntimeState& runtime_;
   LentStepMemory& memory_;
-  bool names_sequences_;
   std::vector<Member> members_;
   Status failure_;
   TileStream tiles_;

@@ -17,7 +17,7 @@ struct StepMemory {
   };
 
   std::array<Buffer, 2> tiles;  ///< rows of a tile each
-  Buffer state;                 ///< [tokens, query_heads, head_dim + 2], of one sequence at a time
+  Buffer state;                 ///< TileAttention::state of some tokens of one sequence at a time
   Buffer queries;               ///< of a layer's tokens, converted to f32
   Buffer outputs;               ///< likewise, before they are converted
   std::vector<Table> tables;    ///< of layers and sequences of a step, in the order of their turns

@@ -1,7 +1,7 @@
 // The state behind a Step: which sequences take part, and where their tokens lie in its tensors.
 #pragma once
 
-#include <optional>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -11,21 +11,15 @@
 
 namespace terrace {
 
-/// A sequence that is to take part.
-struct Step::Part {
-  SequenceState* sequence = nullptr;
-  std::size_t tokens = 1;
-};
-
 class Step::State {
  public:
-  /// Begins the step of all sequences; who cannot begin does not take part.
-  State(RuntimeState& runtime, std::span<const Part> parts, Queue& compute,
-        const StepOptions& options);
+  State(std::shared_ptr<RuntimeState> runtime, Queue& compute, const StepOptions& options);
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
+  /// Begins a step; a sequence that cannot begin does not take part.
+  Status begin(std::span<const StepMember> members);
   Status attend(LayerId layer, const StepTensors& tensors);
   Status gather(LayerId layer, const StepTensors& tensors, std::span<KvView> views);
   Status append(LayerId layer, const StepTensors& tensors);
@@ -34,6 +28,8 @@ class Step::State {
   [[nodiscard]] std::size_t sequences() const noexcept { return statuses_.size(); }
 
  private:
+  [[nodiscard]] Status check_members(std::span<const StepMember> members) const;
+  void begin_member(SequenceState& sequence, std::size_t tokens);
   [[nodiscard]] Status check(std::string_view call, const StepTensors& tensors) const;
   [[nodiscard]] Status check_queries(std::string_view call, const StepTensors& tensors) const;
   [[nodiscard]] Status check_outputs(const StepTensors& tensors) const;
@@ -69,8 +65,10 @@ class Step::State {
   void give_up();
   void take_statuses();
 
+  std::shared_ptr<RuntimeState> kept_runtime_;  ///< a step may outlive Runtime and sequences
   RuntimeState& runtime_;
   Queue& compute_;
+  StepOptions options_;
   std::vector<Status> statuses_;     ///< of those that do not take part, and of all at the end
   std::vector<std::size_t> places_;  ///< per member of the batch: its place among the sequences
   std::vector<std::size_t> tokens_;  ///< per sequence
@@ -78,11 +76,12 @@ class Step::State {
   std::vector<std::size_t> packed_firsts_;  ///< the same where members alone have a place
   std::size_t packed_tokens_ = 0;
   LentStepMemory memory_;
-  std::optional<StepBatch> batch_;
+  StepBatch batch_;
   std::vector<StepInput> inputs_;
   std::vector<StepOutput> outputs_;
   std::vector<ConvertQueries> conversions_;
-  bool ended_ = false;
+  std::vector<std::size_t> kept_;  ///< per member: accepted tokens
+  bool ended_ = true;
 };
 
 }  // namespace terrace

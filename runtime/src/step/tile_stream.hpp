@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <limits>
 #include <vector>
 
 #include "lent_step_memory.hpp"
@@ -27,45 +28,48 @@ struct ExactQueries {
   std::size_t tokens = 0;
 };
 
-/// Returns how many tokens a tile has: a multiple of a block's and of tile_split.
-[[nodiscard]] std::size_t tile_tokens(std::size_t block_tokens) noexcept;
-
 /// Threads  one at a time. Used on one compute queue until end_step()
 class TileStream {
  public:
-  /// `memory` has room for tiles, and for the queries' state, whenever something attends.
+  /// `memory` has room for tiles, and for the state of some queries, whenever something attends.
   TileStream(RuntimeState& runtime, LentStepMemory& memory) noexcept
       : runtime_(runtime), memory_(memory) {}
 
-  /// Enqueues attention of the queries over all rows up to their own. New rows are in device
-  /// memory once `stored` is done, or on the host once the layer's tickets().offloaded is.
+  /// Enqueues attention of the queries over all rows up to their own, as many queries at a time as
+  /// `memory` has state for. New rows are in device memory once work before on `compute` is done,
+  /// or on the host once the layer's tickets().offloaded is. Adds the queries' attention weights to
+  /// `weights`, whose columns are positions, if it is not null.
   /// Returns the ticket of the last tile. Errors: out_of_memory, those of queues.
   Result<Ticket> attend(SequenceContext& context, Layer& layer, const ExactQueries& queries,
-                        Ticket stored, Queue& compute);
-
-  /// Enqueues the adding of the queries' attention weights to `weights`, whose columns are
-  /// positions. They have just attended.
-  Result<Ticket> weigh(SequenceContext& context, Layer& layer, const ExactQueries& queries,
-                       const AttentionWeights& weights, Queue& compute);
+                        Queue& compute, const AttentionWeights* weights = nullptr);
 
   /// The step's memory has been given back, or left.
   void end_step() noexcept;
 
  private:
+  /// A place for a tile in device memory.
   struct Stage {
     Ticket copied;
     Ticket read;
+    std::size_t tile = none;  ///< of the layer under way, that lies there; none = another layer's
   };
+  static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
 
-  /// A tile's attention, and its first position.
+  /// A layer whose rows pass.
+  struct Passage {
+    SequenceContext& context;
+    Layer& layer;
+    BlockTable table;  ///< of all blocks, as they lie while their tile is there
+    std::size_t end;   ///< of the rows
+    Queue& compute;
+  };
   using UseTile = FunctionRef<Result<Ticket>(const TileAttention& tile, std::size_t begin)>;
-  /// Has all tiles in device memory in turn, behind work on `compute`.
-  Result<Ticket> pass_tiles(SequenceContext& context, Layer& layer, const ExactQueries& queries,
-                            Queue& compute, UseTile use);
-  Result<BlockTable> place_blocks(Layer& layer, std::size_t blocks, Queue& compute);
-  /// Copies blocks [begin, end) that are on the host alone. Returns whether there were any.
-  Result<bool> copy_tile(SequenceContext& context, const Layer& layer, TokenRange blocks,
-                         std::size_t tile);
+
+  Result<BlockTable> place_blocks(const Layer& layer, std::size_t blocks, Queue& compute);
+  /// Has all tiles that `queries` see in device memory in turn, behind work on the compute queue.
+  Result<Ticket> pass_tiles(const Passage& passage, const ExactQueries& queries, UseTile use);
+  /// Has the blocks of a tile that are on the host alone in device memory.
+  Status bring_tile(const Passage& passage, std::size_t tile);
   [[nodiscard]] Stage& stage_of(std::size_t tile) noexcept { return stages_[tile % 2]; }
 
   RuntimeState& runtime_;

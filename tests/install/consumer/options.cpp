@@ -50,8 +50,7 @@ std::size_t of_runtime() {
                PlanningOptions{.iterations = {4}}, PlanningOptions{.costs = {.compute = {}}},
                PlanningOptions{.limits = {.margin = 0}}, ConfigInputs{.file = "terrace.yaml"},
                EnvironmentVariable{.name = "TERRACE_CACHE_POLICY"}, StepMember{.tokens = 2},
-               StepTensors{.query = nullptr}, StepInput{.query = nullptr},
-               PromptPiece{.tokens = {0, 1}});
+               StepTensors{.query = nullptr});
 }
 
 }  // namespace

@@ -150,10 +150,6 @@ class Queue {
 
   [[nodiscard]] virtual QueueCounters counters() const = 0;
 
-  /// Whether work is done when the call that enqueues it returns. Memory that it reads is then free
-  /// to change, and wait_for() waits on the calling thread.
-  [[nodiscard]] virtual bool finishes_at_once() const noexcept { return false; }
-
  private:
   virtual Result<Ticket> do_copy(Phase phase, std::span<const CopyExtent> extents) = 0;
   virtual Result<Ticket> do_call(Phase phase, Task task) = 0;

@@ -1,5 +1,5 @@
 // The decisions of a cache policy. A policy knows keys and sizes: no memory, no clock, no threads.
-// The mechanism (terrace/offload/resident_cache.hpp) feeds it whole steps, in this order:
+// The mechanism (terrace/policies/resident_cache.hpp) feeds it whole steps, in this order:
 //
 //   touch(hits); miss(misses);                     // all that the step wanted, resident or not
 //   choose_victim(incoming, evictable)...           // for each unit that is to be admitted, and

@@ -46,7 +46,7 @@ struct RetrievalTraits {
   bool needs_attention_scores = false;  ///< of prompts
   bool needs_speculated_query = false;  ///< of steps
   std::size_t query_window_tokens = 0;  ///< post-RoPE queries of so many last prompt positions
-  // Answers. Sequence::gather() refuses a bias and pseudo-entries, which its view cannot carry.
+  // Answers. Step::gather() refuses a bias and pseudo-entries, which its view cannot carry.
   bool gives_logit_bias = false;
   bool gives_pseudo_entries = false;
   /// They are of the rows that were not selected: rests().
@@ -70,12 +70,9 @@ struct IndexLayout {
 /// host memory. With a piece of a prompt come the hints of that piece, but the scores of all pieces
 /// so far. A build gets the hints of the prompt's end.
 struct PromptHints {
-  std::span<const float> pre_rope_keys = {};  ///< [tokens, kv_heads, head_dim]
-  std::span<const float> query_window = {};   ///< [positions, query_heads, head_dim], post-RoPE
-  std::span<const float> attention_scores =
-      {};  ///< [kv_heads, tokens], summed over queries. For
-           ///< retention, of a prefill's end: of all positions,
-           ///< [query_heads, tokens] where votes need these
+  std::span<const float> pre_rope_keys = {};     ///< [tokens, kv_heads, head_dim]
+  std::span<const float> query_window = {};      ///< [positions, query_heads, head_dim], post-RoPE
+  std::span<const float> attention_scores = {};  ///< [kv_heads, tokens], summed over queries
 };
 
 /// Builds the index of one layer on the host, or extends it.

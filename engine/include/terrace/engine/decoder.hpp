@@ -1,9 +1,9 @@
-// Joins a Llama model to a sequence of the runtime: the first embedder of Terrace, and its example.
+// Joins a Llama model to a runtime: the first embedder of Terrace, and its example.
 //
-//   auto decoder = Decoder::create(model, runtime.backend(), {.kv_dtype = Dtype::f16});
-//   (*decoder)->prefill(sequence, prompt);   // logits() now predict the token behind the prompt
-//   (*decoder)->step(sequence, token);       // logits() now predict the token behind `token`
-//   (*decoder)->extend(runtime, sequence, question);  // more of a prompt, over all tiers
+//   auto decoder = Decoder::create(model, *runtime, {});
+//   (*decoder)->prefill(sequence, prompt);    // logits() now predict the token behind the prompt
+//   (*decoder)->step(sequence, token);        // logits() now predict the token behind `token`
+//   (*decoder)->prefill(sequence, question);  // more of a prompt, over all tiers
 //
 // All arithmetic is enqueued on one compute queue, as functions on the host or as kernels on a
 // device; the host waits once a step, for the logits.
@@ -37,44 +37,48 @@ class KvObserver {
 };
 
 struct DecoderOptions {
-  Dtype kv_dtype = Dtype::f16;
-  std::size_t chunk_tokens = 512;                ///< of a prompt, computed at once
-  std::size_t rope_length = 0;                   ///< tokens that RoPE is scaled for: see Rope
-  Duration deadline = std::chrono::minutes{10};  ///< of each chunk in a layer, and of a step
-  std::function<void(double)> progress;          ///< share of a prefill done; caller's thread
+  std::size_t chunk_tokens = 512;  ///< of a prompt, that are multiplied with weights at once
+  std::size_t rope_length = 0;     ///< tokens that RoPE is scaled for: see Rope
+  /// The longest wait for a step, or for a prompt whose work does not move on.
+  Duration deadline = std::chrono::minutes{10};
+  std::function<void(double)> progress;  ///< share of a prompt done; caller's thread
+};
+
+struct PromptOptions {
+  /// Tokens that go through all layers together, as a step of the runtime; 0 = all.
+  std::size_t piece_tokens = 0;
+  /// Where it is not 0 the prompt does not end here: at least so many tokens of it are given by
+  /// later calls, to the sequence or to forks of it, and logits() say nothing new.
+  std::size_t to_come = 0;
 };
 
 /// Threads  one at a time
 class Decoder {
  public:
-  /// Errors   unsupported: the backend moves no bytes, or its device is one that the engine has no
+  /// Model and runtime must outlive it.
+  ///
+  /// Errors   invalid_argument: no chunk, or a runtime of another shape than the model's;
+  ///          unsupported: the backend moves no bytes, or its device is one that the engine has no
   ///          kernels for; out_of_memory
-  static Result<std::unique_ptr<Decoder>> create(const LlamaModel& model, Backend& backend,
+  static Result<std::unique_ptr<Decoder>> create(const LlamaModel& model, Runtime& runtime,
                                                  DecoderOptions options);
   /// Waits for what is enqueued: a sequence that it waits for must be closed first.
   ~Decoder();
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
-  /// Runs a prompt through all layers, layer by layer with chunks of query rows inside.
+  /// Runs a prompt, or more of one behind what the sequence has, piece by piece through all layers.
+  /// Its tokens attend as RuntimeOptions::prompts says, to rows in whatever tier. Bits depend
+  /// neither on pieces nor on chunks: where memory is short, pieces are smaller than asked for. On
+  /// an error the sequence is at its old length, or says that it is lost.
   ///
-  /// Memory   activations: 4 bytes x hidden x tokens, and two layers' K and V
-  /// Errors   invalid_argument: no tokens, a token outside the vocabulary, or a sequence that has
-  ///          tokens; unsupported: a key or value that the KV dtype cannot hold, naming the layer,
-  ///          or a logit that is not finite; the sequence's and the queue's own
-  Status prefill(Sequence& sequence, std::span<const TokenId> tokens);
-
-  /// Runs a prompt, or more of one behind what the sequence has: chunk_tokens tokens at a time
-  /// through all layers. They attend as RuntimeOptions::prompts says, to rows in whatever tier.
-  /// `runtime` is the sequence's. Bits do not depend on chunk_tokens; they are not prefill's,
-  /// which adds in another order. On an error the sequence is at its old length, or says that it is
-  /// lost. Where `to_come` is not 0 the prompt does not end here: at least so many tokens of it are
-  /// given by later calls, to the sequence or to forks of it, and logits() say nothing new.
-  ///
-  /// Memory   activations, K and V of chunk_tokens tokens and some; what the runtime takes of steps
-  /// Errors   invalid_argument: no tokens, or a sequence that is not idle; else as prefill
-  Status extend(Runtime& runtime, Sequence& sequence, std::span<const TokenId> tokens,
-                std::size_t to_come = 0);
+  /// Memory   of a piece, 4 bytes x (hidden + 2 query heads x head_dim) x tokens, and one layer's
+  ///          keys and values; of a chunk, other activations; what the runtime takes of a step
+  /// Errors   invalid_argument: no tokens, a token outside the vocabulary, or a sequence that is
+  ///          not idle; unsupported: a key or value that the KV dtype cannot hold, naming the
+  ///          layer, or a logit that is not finite; the sequence's and the queue's own
+  Status prefill(Sequence& sequence, std::span<const TokenId> tokens,
+                 const PromptOptions& options = {});
 
   /// Runs one token. On an error the sequence is at its old length, or says that it is lost.
   ///
@@ -84,11 +88,9 @@ class Decoder {
   /// Returns the logits after the last token, [vocabulary].
   [[nodiscard]] std::span<const float> logits() const noexcept;
 
-  /// Returns the last step's queries of a layer, [query_heads, head_dim], post-RoPE.
+  /// Returns the queries, post-RoPE, and the output of attention of a layer in the last step,
+  /// [query_heads, head_dim]; empty where no step had an observer.
   [[nodiscard]] std::span<const float> query(std::size_t layer) const noexcept;
-
-  /// Returns the last step's output of attention in a layer, [query_heads, head_dim]; empty where
-  /// no step had an observer.
   [[nodiscard]] std::span<const float> attention(std::size_t layer) const noexcept;
 
   /// Returns what multiplies a prompt's rows with weights: "OpenBLAS", "cuBLAS" or "own kernels".
@@ -100,43 +102,59 @@ class Decoder {
   void observe(KvObserver* observer) noexcept { observer_ = observer; }
 
  private:
-  Decoder(const LlamaModel& model, DecoderOptions options);
+  /// Tokens that go through all layers together, and of which prompt.
+  struct Piece {
+    std::span<const TokenId> tokens = {};
+    std::size_t position = 0;    ///< of the first one
+    std::size_t prompt_end = 0;  ///< 0 = none: a token that decodes
+    double share_before = 0;     ///< of what prefill() was given, before this piece
+    double share = 0;
+
+    [[nodiscard]] bool decodes() const noexcept { return prompt_end == 0; }
+    [[nodiscard]] std::size_t end() const noexcept { return position + tokens.size(); }
+    /// Whether what comes behind is predicted from its last token.
+    [[nodiscard]] bool predicts() const noexcept { return decodes() || end() == prompt_end; }
+  };
+
+  Decoder(const LlamaModel& model, Runtime& runtime, DecoderOptions options);
 
   /// Waits for what a call that failed has left on the queue, for it works in memory that the next
   /// one replaces, and makes the queue usable again.
   Status come_to_rest();
-  Status run_prompt(Sequence& sequence, std::span<const TokenId> tokens);
-  /// Waits until a prompt's rows, of one that failed too, are read by nobody.
-  void let_go_of_prompt();
-  Status prefill_layer(Sequence& sequence, std::size_t layer, std::size_t tokens);
-  /// Waits until a layer of the prompt is done, of which at most the one behind it was enqueued.
-  Status wait_for_layer(std::size_t layer);
-  Status append_chunk(Sequence& sequence, std::size_t layer, RowRange rows, std::size_t tokens);
-  /// Returns the hints that a policy uses of these rows; the prompt ends at `prompt_end`.
-  Result<PromptHints> hints_of(const Sequence& sequence, RowRange rows, std::size_t prompt_end);
-  /// Runs pieces of a prompt that ends at `prompt_end`.
-  Status run_pieces(Runtime& runtime, Sequence& sequence, std::span<const TokenId> tokens,
-                    std::size_t prompt_end);
-  Status run_piece(Runtime& runtime, Sequence& sequence, std::span<const TokenId> tokens,
-                   std::size_t prompt_end);
-  Status enqueue_piece(Step& step, const Sequence& sequence, RowRange rows, std::size_t prompt_end);
-  /// Takes the sequence back to `length`, behind which no prompt is to come.
-  void give_prompt_up(Sequence& sequence, std::size_t length);
-  Status enqueue_step(Sequence& sequence, TokenId token);
-  /// Checks what the last token, at `position`, left: rows that fit their dtype, finite logits.
-  [[nodiscard]] Status check_numbers(std::size_t position) const;
+  /// Waits until the queue has come there, however long, as long as it moves on. Errors: the
+  /// work's own; not_ready: nothing has ended within the deadline.
+  Status wait_while_moving(Ticket ticket);
+
+  Status run_prompt(Sequence& sequence, std::span<const TokenId> tokens,
+                    const PromptOptions& options);
+  /// Runs a piece as a step of the runtime. On an error the sequence has its old length or, where
+  /// numbers are not finite, has the piece.
+  Status run(Sequence& sequence, const Piece& piece);
+  Result<std::unique_ptr<Step>> begin(Sequence& sequence, const Piece& piece);
+  /// Enqueues all layers. Returns the ticket of the last one's attention.
+  Result<Ticket> enqueue(Step& step, const Sequence& sequence, const Piece& piece);
+  /// Enqueues a layer up to its attention.
+  Status attend(Step& step, const Sequence& sequence, const Piece& piece, std::size_t layer);
+  /// Returns the hints that policies use of a piece.
+  Result<PromptHints> hints_of(const Sequence& sequence, const Piece& piece);
+  /// Lets the observer see the piece's rows once the queue has come here.
+  Status show_rows(const Piece& piece, std::size_t layer);
+  /// Says that so many layers of the piece are done.
+  void tell_progress(const Piece& piece, std::size_t layers) const;
+  /// Checks what a piece left: rows that fit their dtype and, where it predicts, finite logits.
+  [[nodiscard]] Status check_numbers(const Piece& piece) const;
+
   /// Takes the sequence back to `length`.
-  void give_step_up(Sequence& sequence, std::size_t length);
-  /// Lets the observer see rows once the queue has come here.
-  Status show_rows(std::size_t layer, const KvTensors& rows, RowRange range, std::size_t position);
+  void take_back(Sequence& sequence, std::size_t length);
+  /// The same, and no more of a prompt is to come.
+  void give_prompt_up(Sequence& sequence, std::size_t length);
 
   const LlamaModel& model_;
+  Runtime& runtime_;
   DecoderOptions options_;
   std::unique_ptr<Queue> compute_;
   std::unique_ptr<Arithmetic> arithmetic_;
   KvObserver* observer_ = nullptr;
-  Ticket prompt_rows_read_[2];          ///< of two layers in turn
-  std::vector<Ticket> chunks_done_[2];  ///< likewise
 };
 
 }  // namespace terrace::engine

@@ -11,7 +11,6 @@
 
 #include "terrace/core/dtype.hpp"
 #include "terrace/engine/llama_model.hpp"
-#include "terrace/engine/prefill_attention.hpp"
 
 namespace terrace::engine {
 
@@ -37,8 +36,7 @@ class ReferenceDecoder {
   ///          sequence stays as it was
   Result<FloatArray> prefill(std::span<const TokenId> tokens);
 
-  /// Appends one token and writes the logits [vocabulary] of what follows it. Attention is a plain
-  /// loop in double: exact, and slow.
+  /// Appends one token and writes the logits [vocabulary] of what follows it.
   ///
   /// Errors   invalid_argument: a token outside the vocabulary, the capacity is used up;
   ///          unsupported: a key or value that the KV dtype cannot hold, a logit that is not finite
@@ -53,13 +51,15 @@ class ReferenceDecoder {
 
   [[nodiscard]] std::byte* layer_rows(std::size_t layer) noexcept;
   Status project(std::size_t layer, const float* hidden, RowRange rows);
-  void attend_one(std::size_t layer, std::size_t query_head);
+  /// Attends the tokens that were projected last, each to all up to its own: for each query head a
+  /// plain loop in double, exact and slow.
+  void attend(std::size_t layer, RowRange rows);
+  void attend_one(std::size_t layer, std::size_t row, std::size_t position, std::size_t query_head);
 
   const LlamaModel* model_;
   Parallel* parallel_;
   Options options_;
   Workspace workspace_;
-  PrefillAttention attention_;
   FloatArray query_;           // [chunk_rows, query_size]
   FloatArray key_;             // [chunk_rows, kv_size]
   FloatArray value_;           // [chunk_rows, kv_size]

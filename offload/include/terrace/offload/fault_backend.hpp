@@ -20,7 +20,8 @@ namespace terrace::offload {
 /// The copy, call or op of `phase` that fails, counted over all queues from the last arm().
 struct PieceFault {
   Phase phase = Phase::fetch;
-  std::uint64_t nth = 1;  ///< from 1
+  std::uint64_t nth = 1;        ///< from 1: of the phase, on whichever queue; 0 = each of them
+  std::string_view queue = {};  ///< strikes on queues of that name alone; empty = on all
 };
 
 struct FaultPlan {

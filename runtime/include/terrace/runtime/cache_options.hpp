@@ -10,7 +10,7 @@
 
 #include "terrace/core/result.hpp"
 #include "terrace/core/shape.hpp"
-#include "terrace/offload/resident_cache.hpp"
+#include "terrace/policies/resident_cache.hpp"
 #include "terrace/policies/admission.hpp"
 #include "terrace/policies/replacement.hpp"
 
@@ -65,7 +65,7 @@ std::optional<std::string> why_no_slot(const CacheOptions& options, const CacheS
 
 /// Makes the cache of one layer of one sequence, for unit keys below `key_count`.
 /// Errors: invalid_argument naming the setting; those of the policies.
-Result<offload::ResidentCache> make_resident_cache(const CacheOptions& options, std::size_t slots,
+Result<policies::ResidentCache> make_resident_cache(const CacheOptions& options, std::size_t slots,
                                                    std::size_t key_count);
 
 }  // namespace terrace

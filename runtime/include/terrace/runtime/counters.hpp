@@ -72,9 +72,10 @@ struct SequenceCounters {
   LinkBytes bytes = {};
   CacheCounters cache = {};
   std::uint64_t steps = 0;
-  std::uint64_t exact_steps = 0;  ///< of decoding, that attended exactly until indexes were built
-  std::uint64_t builds = 0;       ///< of whole indexes, but for those that a prompt hides
-  std::uint64_t refreshes = 0;    ///< indexes that took over from older ones
+  std::uint64_t prompt_steps = 0;  ///< of these, with tokens of prompts that attended exactly
+  std::uint64_t exact_steps = 0;   ///< of decoding, that attended exactly until indexes were built
+  std::uint64_t builds = 0;        ///< of whole indexes of a layer
+  std::uint64_t refreshes = 0;     ///< indexes that took over from older ones
   /// Entries, summed over lists, layers and steps. Tokens of prompts that attend exactly are no
   /// part of it.
   std::uint64_t attended = 0;

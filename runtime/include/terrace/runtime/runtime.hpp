@@ -2,8 +2,8 @@
 //
 //   auto runtime = Runtime::open(options, std::move(backend));
 //   auto sequence = (*runtime)->open_sequence();
-//   (*sequence)->begin_prefill(tokens);                      // then per layer: append, finish
-//   (*sequence)->begin_step();                               // then per layer: attend; end_step
+//   (*sequence)->begin_prompt(tokens);                        // in pieces: the next steps
+//   auto step = (*runtime)->begin_step(members, *compute);    // then per layer: attend; end
 //
 // It owns what sequences share: the backend, the policy, pools of blocks and host pages, and the
 // threads that cluster. Each sequence has copy queues and resident caches of its own; the queues of
@@ -34,8 +34,8 @@ class Runtime {
                                                std::unique_ptr<Backend> backend);
 
   /// Closes the runtime. Sequences and steps may outlive it: calls that change them or read rows
-  /// are then invalid_argument, but for abandon_step() and abandon_prefill(). The backend goes with
-  /// the last of them, and queues made of it must have gone before.
+  /// are then invalid_argument. The backend goes with the last of them, and queues made of it must
+  /// have gone before.
   ~Runtime();
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
@@ -65,6 +65,11 @@ class Runtime {
   /// Cost     some arithmetic for each layer
   /// Errors   invalid_argument: no sequence gets that long, or 64 bits do not count the bytes
   [[nodiscard]] Result<MemoryNeed> memory_need(const NeedQuery& query) const;
+
+  /// Gives back the device memory that steps of prompts have left for the next ones. A call that
+  /// lacks memory does so by itself.
+  /// Threads  any; steps under way keep theirs
+  void release_step_memory();
 
   [[nodiscard]] const RetrievalTraits& traits() const noexcept;
   /// Returns null where every token stays.

@@ -7,14 +7,11 @@
 // written to the host as it is appended, so leaving the window moves nothing.
 //
 // States and calls:
-//   idle       begin_prefill, begin_step, truncate, pause, fork, read_rows, counters
-//   prefill    append and finish per layer, in layer order; end_prefill, abandon_prefill -> idle
-//   step       attend or gather per layer, in layer order; end_step, abandon_step -> idle
+//   idle       begin_prompt, truncate, pause, fork, read_rows; Runtime::begin_step
+//   step       calls on the Step; its end, or its destruction -> idle
 //   paused     resume -> idle
-//   lost       only destruction: end_prefill failed, rows are missing
-// All layers of a step, or of a prefill, are enqueued on one compute queue. When attend or gather
-// fails, abandon_step() gives the step up; when end_step fails it has done so. Either way the
-// sequence is idle at its old length, and begin_step may be called again.
+//   lost       only destruction: a copy did not end within the deadline
+// A step that fails leaves the sequence idle at its old length: the step can be taken again.
 #pragma once
 
 #include <cstddef>
@@ -32,29 +29,22 @@ namespace terrace {
 class RuntimeState;
 class SequenceState;
 
-enum class SequencePhase : std::uint8_t { idle, prefill, step, paused, lost };
+/// 1 is not used.
+enum class SequencePhase : std::uint8_t { idle = 0, step = 2, paused = 3, lost = 4 };
 
-/// Threads  one thread at a time. A compute queue must outlive the step or prefill it is used in,
-///          and a sequence that is lost in it: closing that one waits until the queue is at rest
+/// Threads  one thread at a time. A compute queue must outlive the step it is used in, and a
+///          sequence that is lost in it: closing that one waits until the queue is at rest
 class Sequence {
  public:
   ~Sequence();
   Sequence(const Sequence&) = delete;
   Sequence& operator=(const Sequence&) = delete;
 
-  /// Announces `tokens` more tokens, behind what is there, and waits for indexes that are still
-  /// being built. Layers are given one after the other; begin_prompt() takes a prompt piece by
-  /// piece through all layers.
-  ///
-  /// Errors   invalid_argument: zero tokens, or a prompt that comes in steps is not whole;
-  /// out_of_memory: host or device memory too small;
-  ///          those of building an earlier prompt's index. The sequence is as before
-  [[nodiscard]] Status begin_prefill(std::size_t tokens);
-
   /// Announces that the next `tokens` tokens are a prompt, or more of one, that comes in steps
   /// (Runtime::begin_step) in pieces of any size. Its tokens attend exactly, and are indexed
-  /// together once all are there. 0 ends a prompt that will not come whole: what there is of it is
-  /// indexed. truncate() ends it, too. A step brings no more tokens than the prompt lacks.
+  /// together: each layer as soon as the step of the last piece has stored its rows. 0 ends a
+  /// prompt that will not come whole: what there is of it is indexed. truncate() ends it, too. A
+  /// step brings no more tokens than the prompt lacks.
   ///
   /// Errors   invalid_argument: the sequence is not idle, or would get too long; those of indexing
   ///          what is there, before a prompt begins or where it ends: out_of_memory, not_ready. A
@@ -66,52 +56,6 @@ class Sequence {
   /// Waits until indexes are built. Errors: not_ready: past the deadline; those of building, which
   /// is tried again.
   [[nodiscard]] Status await_indexes();
-
-  /// Enqueues the storing of a piece of a layer's rows.
-  ///
-  /// Order    work enqueued on `compute` so far must produce the piece; its memory must stay as
-  ///          it is until the returned ticket is done. The queue must outlive the prefill
-  [[nodiscard]] Result<Ticket> append(LayerId layer, const PromptPiece& piece, Queue& compute);
-
-  /// Ends a layer's prefill: starts building its index behind `compute`'s further work.
-  [[nodiscard]] Status finish(LayerId layer, Queue& compute);
-
-  /// Ends the prefill and waits until all rows have reached the host (indexes may still be built).
-  [[nodiscard]] Status end_prefill();
-
-  /// Gives a prefill up half-way, for an embedder whose own work failed or whose request is gone:
-  /// waits for what is enqueued, clears failed queues (the embedder's compute queue too), gives
-  /// back the memory that the prompt took, and is idle at the old length, with the index as it was.
-  /// begin_prefill() may be called again; its outputs are the same bits as if the first had not
-  /// been. Cached copies are forgotten.
-  ///
-  /// Errors   invalid_argument: no prefill; else phase() says how far it came: paused where the
-  ///          window could not be loaded again, lost where the queues do not come to rest
-  [[nodiscard]] Status abandon_prefill();
-
-  /// Starts the step of the token at position length(): makes room for it.
-  [[nodiscard]] Status begin_step();
-
-  /// Enqueues append, selection, fetch and attention of one layer. `output` [query_heads,
-  /// head_dim] f32, device memory, is written in `compute`'s order. The input's memory stays as it
-  /// is, and the queue must be there, until end_step() or abandon_step(), or until the sequence
-  /// is closed, which waits.
-  [[nodiscard]] Status attend(LayerId layer, const StepInput& input, float* output, Queue& compute);
-
-  /// The same without attention. The view points to memory of the sequence's, until its next call.
-  /// Errors: unsupported when the policy needs a logit bias or pseudo-entries, which a plain view
-  /// cannot carry; not_ready when the step attends to rows that lie on the host alone, because an
-  /// index is not built yet (index_ready) or a prompt comes.
-  [[nodiscard]] Result<KvView> gather(LayerId layer, const StepInput& input, Queue& compute);
-
-  /// Ends the step: cache upkeep, refills, and length() grows by one. Call it when all layers are
-  /// enqueued; it runs beside their compute and returns when the token's rows are on the host.
-  /// Errors: the first error of the step's work; the length is then unchanged.
-  [[nodiscard]] Status end_step();
-
-  /// Gives a step up half-way, for an embedder whose own work failed: waits for what is enqueued,
-  /// clears failed queues (the embedder's compute queue too), and is idle at the old length.
-  [[nodiscard]] Status abandon_step();
 
   /// Takes the tokens from `length` on back. Tokens that were indexed together with some of them
   /// are indexed again: nothing that stands for the tokens left remembers those taken back.
@@ -165,10 +109,10 @@ class Sequence {
   /// Whether hints need keys before RoPE: of prompts or, for retention, of all tokens.
   [[nodiscard]] bool needs_pre_rope_keys() const noexcept;
 
-  /// Whether steps need queries that the model speculates (StepInput::speculated_query).
+  /// Whether steps need queries that the model speculates (StepTensors::speculated_query).
   [[nodiscard]] bool needs_speculated_query() const noexcept;
 
-  /// Tokens each layer's cache can hold, all KV heads; 0 without one, or before the first prefill.
+  /// Tokens each layer's cache can hold, all KV heads; 0 without one, or before the first prompt.
   [[nodiscard]] std::size_t cache_capacity_tokens() const noexcept;
 
   [[nodiscard]] StepSelection selection(LayerId layer) const noexcept;
@@ -180,7 +124,7 @@ class Sequence {
   void reset_counters() noexcept;
 
   /// Waits for all index building, then reports it. Errors: those of the building;
-  /// invalid_argument: between begin_prefill() and end_prefill().
+  /// invalid_argument: a step is under way.
   [[nodiscard]] Result<ClusteringReport> clustering();
 
  private:

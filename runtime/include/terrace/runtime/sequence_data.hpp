@@ -10,26 +10,6 @@
 
 namespace terrace {
 
-/// A piece of a prompt's K and V for one layer. Device memory, KV dtype; keys are post-RoPE. No
-/// call looks whether they are finite: who rounds f32 to f16 must refuse what f16 cannot hold.
-struct PromptPiece {
-  TokenRange tokens = {};
-  KvTensors kv = {};
-  PromptHints hints = {};  ///< host memory; only what the policy's traits ask for
-};
-
-/// Queries, keys and values of a step's tokens for one layer. Device memory.
-struct StepInput {
-  const float* query = nullptr;  ///< [tokens, query_heads, head_dim] f32, post-RoPE
-  std::size_t query_stride = 0;  ///< floats from one token to the next, of several
-  KvTensors kv = {};             ///< [tokens], KV dtype
-  /// [tokens, query_heads, head_dim] f32, if the policy needs it: SelectRequest::speculated_query.
-  const float* speculated_query = nullptr;
-  std::size_t speculated_query_stride = 0;  ///< floats from one token to the next, of several
-  PromptHints hints = {};  ///< of a prompt's tokens: only what the policy's traits ask for;
-                           ///< keys before RoPE of all tokens, where retention asks for them
-};
-
 /// The rows a step attends to, for an engine with its own attention kernel. Device memory. Kernels
 /// that read them must be enqueued on the step's compute queue before the next call on the
 /// sequence. Entries in canonical order: sinks, window, selected.

@@ -6,10 +6,11 @@
 //   auto step = runtime->begin_step(members, *compute);         // makes room
 //   for (std::size_t l = 0; l < layers; ++l) {
 //     ... the engine computes q, k and v of all tokens on `compute` ...
-//     step->attend(LayerId{l}, tensors, output);                  // enqueues
+//     step->attend(LayerId{l}, tensors);                          // enqueues
 //   }
 //   step->end();                                                // looks after caches, waits
 //   for each sequence: step->status(i)                            // what failed of which
+//   step->begin_next(members);                                  // the next token: no allocation
 //
 // A failure stays with its sequence: the others go on, and their outputs are the same bits as in a
 // batch without it. Outputs depend neither on who else is in a batch nor on the order. Work on the
@@ -76,9 +77,9 @@ struct StepTensors {
   std::size_t speculated_query_stride = 0;  ///< never 0 where there is a speculated_query
 };
 
-/// Threads  one at a time. Its sequences and the compute queue must outlive the step, and no other
-///          call may be made on its sequences until it has ended. Steps of other sequences may be
-///          under way at the same time, on this queue or another
+/// Threads  one at a time. The compute queue must outlive it, its sequences the step under way, and
+///          no other call may be made on these until the step has ended. Steps of other sequences
+///          may be under way at the same time, on this queue or another
 class Step {
  public:
   /// Gives the step up if it has not ended: no sequence gets longer.
@@ -86,12 +87,18 @@ class Step {
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
 
+  /// Begins a further step once the last one has ended, on the same queue and with the same
+  /// options: as Runtime::begin_step(). Where no more sequences take part than before, it allocates
+  /// nothing of its own.
+  /// Errors   those of Runtime::begin_step(); invalid_argument: the last step has not ended
+  [[nodiscard]] Status begin_next(std::span<const StepMember> members);
+
   /// Enqueues append, selection, fetch and attention of one layer, for all sequences that have not
   /// failed. Layers come in order.
   ///
-  /// Order    work enqueued on the compute queue so far must produce the tensors; their memory
-  ///          stays as it is until end() or the step's destruction, which waits. The output is
-  ///          written in the queue's order
+  /// Order    work enqueued on the compute queue so far must produce the tensors, and work that is
+  ///          enqueued later may write over them; their memory is there until end() or the step's
+  ///          destruction, which waits. The output is written in the queue's order
   /// Errors   invalid_argument: not the layer's turn, a tensor that is missing or not aligned,
   ///          tokens or heads that overlap, an output over queries; then nothing is enqueued, and
   ///          the layer can be given again. Errors of work that the sequences share: all that
@@ -103,8 +110,9 @@ class Step {
   /// The rows are read by work that is enqueued on the compute queue before the step's next call.
   ///
   /// Errors   as attend(), but no output is asked for; invalid_argument: a sequence with several
-  ///          tokens; unsupported: the policy needs a logit bias or pseudo-entries. status() is
-  ///          not_ready where Sequence::gather() is
+  ///          tokens; unsupported: the policy needs a logit bias or pseudo-entries, which a plain
+  ///          view cannot carry. status() is not_ready where a token attends to rows that lie on
+  ///          the host alone, because an index is not built yet or a prompt comes
   [[nodiscard]] Status gather(LayerId layer, const StepTensors& tensors, std::span<KvView> views);
 
   /// Enqueues the storing of one layer's rows alone, where the engine has computed the attention of
@@ -127,8 +135,8 @@ class Step {
   /// than sequences(), or more than a sequence's tokens
   [[nodiscard]] Status end(std::span<const std::size_t> accepted);
 
-  /// Returns what has failed of a sequence, by its place in the batch: those of
-  /// Sequence::begin_step() or Sequence::end_step(). A sequence that does not come to rest within
+  /// Returns what has failed of a sequence, by its place in the batch: out_of_memory, not_ready, or
+  /// the first error of its work. A sequence that does not come to rest within
   /// the deadline is lost. One whose prompt was kept in part, and whose window then found no room,
   /// has kept its tokens and is paused.
   [[nodiscard]] const Status& status(std::size_t sequence) const noexcept;
@@ -138,7 +146,6 @@ class Step {
  private:
   friend class Runtime;
   class State;
-  struct Part;
   explicit Step(std::unique_ptr<State> state) noexcept;
   std::unique_ptr<State> state_;
 };

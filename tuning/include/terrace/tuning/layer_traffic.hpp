@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "terrace/core/result.hpp"
-#include "terrace/offload/resident_cache.hpp"
+#include "terrace/policies/resident_cache.hpp"
 #include "terrace/tuning/trace.hpp"
 
 namespace terrace::tuning {
@@ -26,7 +26,7 @@ void erase_sequence(ByLayer<Value>& kept, std::uint64_t sequence) {
 /// One layer of one step; of a record that is no selection nothing but where a load's window
 /// begins. Spans are valid until the next cut.
 struct LayerTraffic {
-  std::span<const offload::WantedUnit> wanted;  ///< ascending; without what is resident anyway
+  std::span<const policies::WantedUnit> wanted;  ///< ascending; without what is resident anyway
   std::uint64_t resident_rows = 0;
   std::size_t keys = 0;          ///< unit keys are below it
   std::size_t middle_begin = 0;  ///< blocks before it hold sinks
@@ -55,7 +55,7 @@ class TrafficCutter {
   std::size_t block_tokens_;
   bool sized_;                       ///< units are clusters
   std::vector<std::uint32_t> rows_;  ///< per block
-  std::vector<offload::WantedUnit> wanted_;
+  std::vector<policies::WantedUnit> wanted_;
   LayerTraffic traffic_;
 };
 

@@ -1,6 +1,7 @@
 // Runs recorded selections through a resident cache: the policies and the mechanism of the live
 // runtime, and counters that are exactly those of a live run with the same options, where the
-// trace counts no losses (TraceEnd::losses).
+// trace counts no losses (TraceEnd::losses), and a step follows each prompt before it is cut or
+// paused.
 //
 //   const ReplaySetup setup{.cache = options, .block_tokens = reader.head().block_tokens};
 //   TERRACE_ASSIGN(auto cutter, TrafficCutter::create(reader.head(), setup.unit()));
@@ -65,7 +66,7 @@ class CacheReplay {
   };
   struct Layer {
     std::unique_ptr<LayerFuture> future;
-    std::optional<offload::ResidentCache> cache;
+    std::optional<policies::ResidentCache> cache;
     std::size_t passed = 0;       ///< blocks before it have been offered to the cache
     std::vector<Prompt> prompts;  ///< since the last step or load, in order
     /// Blocks that the last step admitted: a cut or a pause before the next one loses them.
@@ -102,7 +103,7 @@ class CacheReplay {
   ReplaySetup setup_;
   std::map<std::uint64_t, Sequence> sequences_;
   ReplayOutcome outcome_;
-  offload::CachePlan plan_;
+  policies::CachePlan plan_;
   std::vector<UnitKey> evicted_;
 };
 

@@ -144,7 +144,6 @@ struct TileWeights {
   /// As it was attended to. Its `state`, which is now only read, is that of these tokens once the
   /// last tile is attended to, by the same backend; `first` and `output` are not used.
   TileAttention tile;
-  std::size_t token_begin = 0;   ///< tokens [token_begin, tile.tokens) are summed over
   AttentionWeights weights;      ///< in and out: row r is [list, first_column + r]
   std::size_t first_column = 0;  ///< with the rows of the tile not above the stride
 };

@@ -1,4 +1,4 @@
-#include "terrace/offload/resident_cache.hpp"
+#include "terrace/policies/resident_cache.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -7,7 +7,7 @@
 
 #include "terrace/core/assert.hpp"
 
-namespace terrace::offload {
+namespace terrace::policies {
 
 Result<ResidentCache> ResidentCache::create(std::size_t capacity_slots, std::size_t key_count,
                                             std::unique_ptr<ReplacementPolicy> replacement,
@@ -271,4 +271,4 @@ void ResidentCache::resize(std::size_t capacity_slots, std::vector<UnitKey>& evi
   }
 }
 
-}  // namespace terrace::offload
+}  // namespace terrace::policies

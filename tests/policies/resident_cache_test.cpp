@@ -1,4 +1,4 @@
-#include "terrace/offload/resident_cache.hpp"
+#include "terrace/policies/resident_cache.hpp"
 
 #include <gmock/gmock.h>
 
@@ -10,7 +10,7 @@
 #include "contract/fuzz.hpp"
 #include "terrace/core/rng.hpp"
 
-namespace terrace::offload {
+namespace terrace::policies {
 namespace {
 
 using testing::ElementsAre;
@@ -475,4 +475,4 @@ TEST(ResidentCache, RefusesToBeMadeWithoutAPolicyOrKeys) {
 }
 
 }  // namespace
-}  // namespace terrace::offload
+}  // namespace terrace::policies

@@ -1,4 +1,4 @@
-// The resident cache's mechanism: which units (blocks or clusters) have slots in device memory.
+// The resident cache's decisions: which units (blocks or clusters) have slots in device memory.
 // It decides and counts; its caller moves the bytes.
 //
 //   cache.plan_step(wanted, plan);       // what the step hits, and what changes because of it
@@ -24,7 +24,7 @@
 #include "terrace/core/replacement.hpp"
 #include "terrace/core/result.hpp"
 
-namespace terrace::offload {
+namespace terrace::policies {
 
 /// A unit that a step reads rows of. A step names a unit once.
 struct WantedUnit {
@@ -160,4 +160,4 @@ class ResidentCache {
   UnitCounters counters_;
 };
 
-}  // namespace terrace::offload
+}  // namespace terrace::policies

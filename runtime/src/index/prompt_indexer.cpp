@@ -1,0 +1,130 @@
+#include "prompt_indexer.hpp"
+
+#include "sequence/layer.hpp"
+
+namespace terrace {
+
+namespace {
+
+Status unless_out_of_memory(const Status& done) {
+  return !done && done.error().code == Errc::out_of_memory ? Status{} : done;
+}
+
+}  // namespace
+
+TokenRange PromptIndexer::tokens_to(std::size_t end) const noexcept {
+  return {context_.sinks_at(end).end, end};
+}
+
+bool PromptIndexer::has_index() const noexcept {
+  return !context_.layout().empty() && context_.list_rows() > 0;
+}
+
+Status PromptIndexer::begin(std::size_t end) {
+  if (!has_index() || tokens_to(end).empty()) return {};
+  if (const Status noted = note_indexes(); !noted) return unless_out_of_memory(noted);
+  end_ = end;
+  builds_before_ = context_.counters.builds;
+  streamed_before_ = room_.streams();
+  const Status reserved = context_.reclaiming([&] { return room_.reserve(end); });
+  if (!reserved) {
+    give_room_back();
+    return unless_out_of_memory(reserved);
+  }
+  builder_.start_prompt();
+  under_way_ = true;
+  return {};
+}
+
+Status PromptIndexer::note_indexes() {
+  TERRACE_TRY(upkeep_.code_lost_tokens());
+  for (const auto& layer : layers_) {
+    TERRACE_TRY(context_.await(WaitReason::index, layer->index.coded));
+  }
+  for (const auto& layer : layers_) {
+    layer->index.replaced.reset();
+    layer->index.note_before_prompt(context_.layout());
+  }
+  return {};
+}
+
+Status PromptIndexer::start(Layer& layer, Queue& compute) {
+  if (layer.number > 0) {
+    TERRACE_TRY(builder_.note_compute(*layers_[layer.number - 1], compute));
+  }
+  const Status started = upkeep_.add_prompt(layer, tokens_to(end_), {context_.length, end_});
+  // The layer is indexed after the step, when the step's own memory is free again.
+  return unless_out_of_memory(started);
+}
+
+Status PromptIndexer::take_hints(Layer& layer, Queue& compute) const {
+  if (!asks_for_hints(context_.traits()) || !layer.index.hints) return {};
+  const auto add = [&context = context_, &index = layer.index]() -> Result<std::size_t> {
+    index.build.hints.query_window.clear();
+    // What is added stays where it is: the step may be given up.
+    append_hints(context, index.build.hints, *index.hints);
+    append_hints(context, index.build.hints, index.piece_hints);
+    return 0;
+  };
+  return compute.call(Phase::update, add).map([](Ticket) {});
+}
+
+bool PromptIndexer::keep() {
+  under_way_ = false;
+  bool all = true;
+  for (const auto& layer : layers_) {
+    LayerIndex& index = layer->index;
+    index.replaced.reset();
+    const bool started = context_.is_dense(layer->number) || index.coverage.tokens.end >= end_;
+    all = all && started;
+    if (!started) {
+      index.put_back_hints();
+      continue;
+    }
+    index.hints.reset();
+    index.piece_hints.clear();
+    index.before_prompt = {};
+  }
+  return all;
+}
+
+void PromptIndexer::give_up() {
+  under_way_ = false;
+  context_.counters.builds = builds_before_;
+  builder_.forget();
+  for (const auto& layer : layers_) {
+    layer->index.put_back_before_prompt(context_.layout());
+    room_.device().mark_stale(*layer);
+  }
+  give_room_back();
+}
+
+void PromptIndexer::give_room_back() {
+  room_.trim();
+  if (streamed_before_ || !room_.streams()) return;
+  room_.start_over();
+  // The next step brings them back to the device, as far as there is room.
+  for (const auto& layer : layers_) room_.device().mark_stale(*layer);
+}
+
+Status PromptIndexer::index() {
+  const TokenRange tokens = tokens_to(context_.length);
+  if (!has_index() || tokens.empty()) return {};
+  for (const auto& layer : layers_) TERRACE_TRY(index(*layer, tokens));
+  return {};
+}
+
+Status PromptIndexer::index(Layer& layer, TokenRange tokens) {
+  LayerIndex& index = layer.index;
+  if (index.hints) {
+    // No build is under way that could read them.
+    const AcceptedTokens all{context_.prompt.size(), context_.prompt.size()};
+    index.build.hints.query_window.clear();
+    add_hints(context_, index.build.hints, *index.hints, all);
+    index.hints.reset();
+  }
+  if (index.coverage.tokens.end >= tokens.end) return {};
+  return upkeep_.add_prompt(layer, tokens, /*hidden_by=*/{});
+}
+
+}  // namespace terrace

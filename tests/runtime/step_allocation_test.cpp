@@ -1,0 +1,82 @@
+// What a step takes from the heap once buffers have grown: nothing, on the thread that takes it.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <new>
+
+#include "runtime/scenario.hpp"
+#include "terrace/offload/caller_queue.hpp"
+
+namespace {
+
+thread_local std::size_t allocations = 0;
+
+}  // namespace
+
+// Not inlined: g++ 12 takes the pair of inlined ones for a mismatch.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+  ++allocations;
+  if (void* const memory = std::malloc(bytes)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
+  ++allocations;
+  return std::malloc(bytes);
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t /*bytes*/) noexcept {
+  std::free(memory);
+}
+
+namespace terrace {
+namespace {
+
+using testing::Scenario;
+
+/// Decodes `count` tokens with one step object, and returns how much was allocated meanwhile.
+std::size_t allocations_of_steps(const Scenario& scenario, std::size_t count) {
+  const auto runtime = scenario.open();
+  const auto compute = offload::make_caller_queue(runtime->backend(), {}).value();
+  const auto sequence = runtime->open_sequence().value();
+  const KvShape& shape = scenario.runtime.shape;
+  const std::vector<float> query(shape.query_heads * shape.head_dim, 0.5F);
+  std::vector<float> output(query.size());
+  const std::vector<std::byte> rows(shape.token_bytes());
+  const StepTensors tensors{.query = query.data(),
+                            .kv = {.keys = rows.data(),
+                                   .values = rows.data() + shape.row_bytes() / 2,
+                                   .token_stride = shape.token_bytes(),
+                                   .head_stride = shape.row_bytes()},
+                            .output = output.data()};
+  const StepMember members[] = {{sequence.get()}};
+  const auto step = runtime->begin_step(members, *compute).value();
+  const auto decode = [&] {
+    for (std::size_t layer = 0; layer < shape.layers; ++layer) {
+      EXPECT_TRUE(step->attend(static_cast<LayerId>(layer), tensors).has_value());
+    }
+    EXPECT_TRUE(testing::end_step(*step).has_value());
+  };
+  decode();
+  std::size_t before = 0;
+  for (std::size_t i = 0; i < 200 + count; ++i) {
+    if (i == 200) before = allocations;
+    EXPECT_TRUE(step->begin_next(members).has_value());
+    decode();
+  }
+  return allocations - before;
+}
+
+TEST(StepAllocations, AreNoneInSteadyState) {
+  for (const char* const policy : {"full", "streaming", "pqcache", "signs"}) {
+    SCOPED_TRACE(policy);
+    Scenario scenario;
+    scenario.runtime.policy = policy;
+    scenario.runtime.cache.policy = "none";
+    // New blocks, and lists that follow the length, take some now and then.
+    constexpr std::size_t steps = 100;
+    EXPECT_LE(allocations_of_steps(scenario, steps), steps / 2);
+  }
+}
+
+}  // namespace
+}  // namespace terrace
