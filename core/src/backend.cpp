@@ -30,8 +30,11 @@ Result<Buffer> Backend::allocate(const AllocationRequest& request) {
     return fail(Errc::invalid_argument, "backend {} has no tier '{}'", name(),
                 to_string(request.tier));
   }
-  TERRACE_ASSIGN(std::byte* const data, do_allocate(request));
-  return Buffer(*this, data, request);
+  const Result<std::byte*> data = do_allocate(request);
+  if (data) return Buffer(*this, *data, request);
+  Error error = data.error();
+  if (error.code == Errc::out_of_memory) error.lacks = request.tier;
+  return tl::unexpected(error);
 }
 
 }  // namespace terrace

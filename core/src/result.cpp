@@ -39,6 +39,7 @@ Error format_error(Errc code, std::source_location where, fmt::string_view forma
 Error Error::while_doing(std::string_view context) const noexcept {
   Error result = format_error(code, where, "{}: {}", fmt::make_format_args(context, message()));
   result.native = native;
+  result.lacks = lacks;
   return result;
 }
 

@@ -34,9 +34,12 @@ Status HostPagePool::check_room(std::size_t pages) const {
   const std::size_t missing = pages - free_.size();
   const MemoryUsage usage = backend_.memory(Tier::host);
   if (missing <= (usage.limit - std::min(usage.limit, usage.in_use)) / page_bytes_) return {};
-  return fail(Errc::out_of_memory, "host.memory is {}, {} in use; {} more wanted for {}: raise it",
-              format_size(usage.limit), format_size(usage.in_use),
-              format_size(missing * page_bytes_), to_string(options_.purpose));
+  Error error = make_error(Errc::out_of_memory,
+                           "host.memory is {}, {} in use; {} more wanted for {}: raise it",
+                           format_size(usage.limit), format_size(usage.in_use),
+                           format_size(missing * page_bytes_), to_string(options_.purpose));
+  error.lacks = Tier::host;
+  return tl::unexpected(error);
 }
 
 void HostPagePool::share(PageHandle page) noexcept { ++count_of(page); }

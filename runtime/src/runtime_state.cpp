@@ -197,26 +197,15 @@ void RuntimeState::take_back(std::unique_ptr<StepMemory> memory) noexcept {
   step_memory_.push_back(std::move(memory));
 }
 
-bool RuntimeState::spill(SequenceState& requester) {
-  bool spilled = requester.spill_one(/*own_thread=*/true);
-  if (!spilled) {
-    const std::lock_guard lock(sequences_mutex_);
-    spilled = std::any_of(sequences_.begin(), sequences_.end(), [&](SequenceState* sequence) {
-      return sequence != &requester && sequence->spill_one(/*own_thread=*/false);
-    });
-  }
-  trim_pools();
-  return spilled;
-}
-
 Result<std::byte*> RuntimeState::take_block(SequenceState& requester) {
-  for (;;) {
-    Result<std::byte*> block = take_spare_block();
-    if (block || block.error().code != Errc::out_of_memory) return block;
-    if (!trim_pools() && !spill(requester)) {
-      return tl::unexpected(block.error().while_doing("rows that are attended to"));
-    }
-  }
+  std::byte* block = nullptr;
+  const auto take = [&]() -> Status {
+    TERRACE_ASSIGN(block, take_spare_block());
+    return {};
+  };
+  const Status taken = reclaimer.make_room(requester, take);
+  if (taken) return block;
+  return tl::unexpected(taken.error().while_doing("rows that are attended to"));
 }
 
 std::size_t RuntimeState::block_pool_bytes() {
@@ -284,16 +273,6 @@ Status RuntimeState::check_countable(std::size_t tokens) const {
                 "{} tokens of this model take more bytes than 64 bits count", tokens);
   }
   return {};
-}
-
-void RuntimeState::enter(SequenceState& sequence) {
-  const std::lock_guard lock(sequences_mutex_);
-  sequences_.push_back(&sequence);
-}
-
-void RuntimeState::leave(SequenceState& sequence) {
-  const std::lock_guard lock(sequences_mutex_);
-  std::erase(sequences_, &sequence);
 }
 
 }  // namespace terrace

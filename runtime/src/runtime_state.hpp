@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "reclaimer.hpp"
 #include "step/step_memory.hpp"
 #include "terrace/core/backend.hpp"
 #include "terrace/core/retention.hpp"
@@ -31,6 +32,7 @@ class RuntimeState {
   const std::shared_ptr<const RetrievalPolicy> policy;
   const std::shared_ptr<const RetentionPolicy> retention;  ///< null = every token stays
   const IndexLayout index_layout;
+  Reclaimer reclaimer{*this};
 
   [[nodiscard]] const KvShape& shape() const noexcept { return options.shape; }
 
@@ -102,10 +104,6 @@ class RuntimeState {
   /// Gives up memory of steps that is not lent. Returns whether there was any.
   bool release_step_memory();
 
-  /// Makes a sequence give up a block it can spare, the requester first, and returns empty slabs to
-  /// the backend. Returns whether there was such a block.
-  bool spill(SequenceState& requester);
-
   offload::HostPagePool& pages() noexcept { return *pages_; }
 
   /// Held while page tables change: the pool is shared, and guarded by nobody else.
@@ -153,9 +151,6 @@ class RuntimeState {
     return SequenceId{opened_.fetch_add(1, std::memory_order_relaxed)};
   }
 
-  void enter(SequenceState& sequence);
-  void leave(SequenceState& sequence);
-
  private:
   struct Policies {
     std::shared_ptr<const RetrievalPolicy> retrieval;
@@ -183,9 +178,6 @@ class RuntimeState {
   std::atomic<std::size_t> cache_sharers_{0};
   std::atomic<std::uint64_t> opened_{0};
   std::atomic<bool> closed_{false};
-
-  std::mutex sequences_mutex_;
-  std::vector<SequenceState*> sequences_;
 };
 
 }  // namespace terrace

@@ -122,14 +122,7 @@ void SequenceContext::count_upkeep(TimePoint begin) {
 }
 
 Status SequenceContext::reclaiming(FunctionRef<Status()> reserve) const {
-  const auto lacks_memory = [](const Status& reserved) {
-    return !reserved && reserved.error().code == Errc::out_of_memory;
-  };
-  Status reserved = reserve();
-  // Once: what a failed try gives back to the pools could be trimmed for ever.
-  if (lacks_memory(reserved) && runtime.trim_pools()) reserved = reserve();
-  while (lacks_memory(reserved) && runtime.spill(owner)) reserved = reserve();
-  return reserved;
+  return runtime.reclaimer.make_room(owner, reserve);
 }
 
 Status SequenceContext::copy_now(Queue& queue, Phase why, std::span<const CopyExtent> extents,

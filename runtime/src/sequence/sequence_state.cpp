@@ -18,14 +18,14 @@ Result<std::unique_ptr<SequenceState>> SequenceState::create(
   const bool refreshes = runtime->options.refresh.tokens > 0;
   TERRACE_ASSIGN(Lanes lanes, Lanes::open(*runtime->backend, refreshes));
   std::unique_ptr<SequenceState> state(new SequenceState(std::move(runtime), std::move(lanes)));
-  state->runtime_->enter(*state);
+  state->runtime_->reclaimer.enter(*state);
   return state;
 }
 
 SequenceState::~SequenceState() {
   SequenceContext& context = parts.context;
   context.journal.note_close();
-  runtime_->leave(*this);
+  runtime_->reclaimer.leave(*this);
   parts.indexes.builder.cancel();
   parts.come_to_rest();
   // Work that outlasted the deadline still uses the sequence's memory. The end of a queue cancels
@@ -37,11 +37,9 @@ SequenceState::~SequenceState() {
   for (const auto& layer : parts.layers) layer->rows.close();
 }
 
-bool SequenceState::spill_one(bool own_thread) {
-  std::unique_lock lock(mutex, std::defer_lock);
-  if (!own_thread && (!lock.try_lock() || parts.context.phase != SequencePhase::idle)) return false;
-  return parts.rows.spill_one();
-}
+bool SequenceState::is_idle() const noexcept { return parts.context.phase == SequencePhase::idle; }
+
+bool SequenceState::spill_one() { return parts.rows.spill_one(); }
 
 Status SequenceState::begin_prompt(std::size_t tokens) {
   SequenceContext& context = parts.context;

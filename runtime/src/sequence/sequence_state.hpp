@@ -43,11 +43,12 @@ class SequenceState {
   Result<ClusteringReport> clustering();
   void reset_counters() noexcept;
 
-  /// Gives up the oldest device block that no step needs. Called by RuntimeState under memory
-  /// pressure, from another sequence's thread too. Returns whether there was one.
-  bool spill_one(bool own_thread);
+  [[nodiscard]] bool is_idle() const noexcept;
+  /// Gives up the oldest device block that no step needs; waits until work that uses the layer's
+  /// blocks is done. Returns whether there was one.
+  bool spill_one();
 
-  std::mutex mutex;  ///< held by every public call; try_lock by spilling from elsewhere
+  std::mutex mutex;  ///< held by every public call, and while memory is taken from the sequence
 
  private:
   SequenceState(std::shared_ptr<RuntimeState> runtime, Lanes lanes);

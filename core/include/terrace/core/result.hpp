@@ -11,10 +11,13 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <source_location>
 #include <string_view>
 #include <tl/expected.hpp>
 #include <utility>
+
+#include "terrace/core/tier.hpp"
 
 namespace terrace {
 
@@ -43,7 +46,8 @@ struct Error {
   static constexpr std::size_t text_capacity = 240;
 
   Errc code = Errc::invalid_argument;
-  std::int32_t native = 0;  ///< errno, cudaError_t, ...; 0 where there is none
+  std::int32_t native = 0;      ///< errno, cudaError_t, ...; 0 where there is none
+  std::optional<Tier> lacks{};  ///< out_of_memory: the tier that has no room, where it is known
   std::uint16_t text_size = 0;
   std::array<char, text_capacity> text{};
   std::source_location where{};

@@ -1,0 +1,47 @@
+// Makes room in device memory for a sequence that finds none. What can be spared is given up in
+// this order, and each time the sequence tries again:
+//
+//   memory of steps that is not under way, and empty slabs of blocks
+//   the sequence's own blocks that its next step does not need, and copies that its cache has
+//   those of the other sequences, unless a call of theirs is under way
+//
+// Other tiers have nothing that can be spared: every row lies in host memory once.
+#pragma once
+
+#include <mutex>
+#include <vector>
+
+#include "terrace/core/function_ref.hpp"
+#include "terrace/core/result.hpp"
+
+namespace terrace {
+
+class RuntimeState;
+class SequenceState;
+
+/// Threads  any
+class Reclaimer {
+ public:
+  explicit Reclaimer(RuntimeState& runtime) noexcept : runtime_(runtime) {}
+
+  /// A sequence that others may take from, from now on.
+  void enter(SequenceState& sequence);
+  /// Returns once nobody takes anything from the sequence any more.
+  void leave(SequenceState& sequence);
+
+  /// Tries `reserve` until it finds room, or nothing can be spared. `requester` is in a call of its
+  /// own. Errors: those of `reserve`.
+  Status make_room(SequenceState& requester, FunctionRef<Status()> reserve);
+
+ private:
+  /// Makes a sequence give up one block that it can spare, the requester first. Returns whether
+  /// there was such a block.
+  bool spill(SequenceState& requester);
+  bool spill_other(const SequenceState& requester);
+
+  RuntimeState& runtime_;
+  std::mutex mutex_;  ///< not held while anything is waited for
+  std::vector<SequenceState*> sequences_;
+};
+
+}  // namespace terrace
