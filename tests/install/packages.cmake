@@ -11,7 +11,7 @@ endfunction()
 
 # As `make deb` does.
 function(pack)
-  run(sh -c "umask 022; exec \"$@\"" pack ${CPACK} ${ARGN} --config ${BUILD}/CPackConfig.cmake
+  run(sh -c "umask 022 && exec \"$@\"" pack ${CPACK} ${ARGN} --config ${BUILD}/CPackConfig.cmake
     -B ${SCRATCH}/packages)
 endfunction()
 
