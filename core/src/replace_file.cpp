@@ -75,8 +75,9 @@ Status take_permissions(int file, const std::string& path) {
   if (::stat(path.c_str(), &old) != 0) return {};  // a new file: what the process masks decides
   mode_t mode = old.st_mode & (S_IRWXU | S_IRWXG | S_IRWXO);
   // A group that the process may not name is not the one that the old file let read.
-  if (::fchown(file, old.st_uid, old.st_gid) != 0 && ::fchown(file, -1, old.st_gid) != 0) {
-    mode = (mode & ~S_IRWXG) | ((mode & S_IRWXO) << 3);
+  constexpr auto same_owner = static_cast<uid_t>(-1);
+  if (::fchown(file, old.st_uid, old.st_gid) != 0 && ::fchown(file, same_owner, old.st_gid) != 0) {
+    mode = (mode & ~mode_t{S_IRWXG}) | ((mode & S_IRWXO) << 3);
   }
   if (::fchmod(file, mode) != 0) return cannot_write(path, errno);
   return {};

@@ -1,5 +1,6 @@
 """Checks that the program bears what surrounds it: streams that cannot be written, containers that
-make it the first process, foreign variables, small limits, links that stand still."""
+make it the first process, foreign variables, masks of files, small limits, links that stand
+still."""
 
 import os
 import pathlib
@@ -159,6 +160,29 @@ class Containers(FolderTest):
         refused = terrace("config", "validate", "--strict", environment=slip)
         self.assertEqual(refused.returncode, 2)
         self.assertIn("TERRACE_CACHE_POLCY", refused.stderr)
+
+
+class Masks(FolderTest):
+    def write_all(self, umask):
+        """Has the program write a file of each sort, with files masked; returns their modes."""
+        run = (*GOOD[:-1], "pqcache", "--trace", self.folder / "trace", "--timeline",
+               self.folder / "timeline")
+        tune = ("tune", "--trace", self.folder / "trace", "--device-memory", "4MiB", "--policies",
+                "lru", "--write-config", self.folder / "config", "--report", self.folder / "page")
+        convert = ("trace", "convert", self.folder / "trace", self.folder / "csv", "--to", "csv")
+        profile = ("bench", "pcie", "--quick", "--write-profile", self.folder / "profile")
+        for command in (run, tune, convert, profile):
+            self.assertEqual(status(*command, umask=umask, stdout=subprocess.DEVNULL,
+                                    stderr=subprocess.DEVNULL), 0)
+        return {file.name: file.stat().st_mode & 0o777 for file in self.folder.iterdir()}
+
+    def test_new_files_follow_the_mask_and_old_ones_keep_their_mode(self):
+        names = ("trace", "timeline", "config", "page", "csv", "profile")
+        self.assertEqual(self.write_all(0o077), dict.fromkeys(names, 0o600))
+        modes = dict(zip(names, (0o640, 0o600, 0o644, 0o664, 0o660, 0o604), strict=True))
+        for name, mode in modes.items():
+            (self.folder / name).chmod(mode)
+        self.assertEqual(self.write_all(0o027), modes)
 
 
 class SmallLimits(unittest.TestCase):

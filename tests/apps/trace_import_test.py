@@ -63,6 +63,21 @@ class Import(unittest.TestCase):
             self.assertAlmostEqual(document["cache"]["hit_rate_units"], 1 / 6)
             self.assertEqual(document["bytes"]["demand"], 5 * 512 * 256)
 
+    def test_belady_gives_up_the_last_blocks_of_a_request_first(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            document = [*range(10)]
+            requests = (document, [20], [20], [20], document)
+            (folder / "m.jsonl").write_text("\n".join(
+                json.dumps({"input_length": 512 * len(ids), "hash_ids": ids}) for ids in requests))
+            trace = folder / "m.trace"
+            terrace("trace", "convert", folder / "m.jsonl", trace, "--from", "mooncake", "-q")
+            # Block 20 is wanted before the document: one of its ten blocks goes, and not the first.
+            process = terrace("trace", "replay", trace, "--cache", "belady", "--cache-tokens",
+                              10 * 512, "--set", "cache.admission=always", "--format", "json")
+            cache = json.loads(process.stdout)["cache"]
+            self.assertAlmostEqual(cache["hit_rate_units"], (2 + 9) / 23)
+
     def test_blocks_of_another_size(self):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)

@@ -64,6 +64,18 @@ TEST(TunedTable, SaysThatBeladyIsNoBound) {
   for (const std::size_t belady : {5U, 6U}) EXPECT_THAT(all[belady], HasSubstr("always, no bound"));
 }
 
+TEST(TunedTable, SaysWhyBeladyIsBeaten) {
+  tuning::TuneResult beaten = result();
+  EXPECT_THAT(tuned_table(beaten), Not(HasSubstr("fewer rows"))) << "all hit as many";
+  beaten.rows[2].outcome.cache.rows_hit = 6;
+  EXPECT_THAT(tuned_table(beaten), HasSubstr("\nbelady hits fewer rows than arc: it keeps"));
+  beaten.rows[2].cache.tokens = 1;
+  EXPECT_THAT(tuned_table(beaten), Not(HasSubstr("fewer rows"))) << "in a larger cache";
+  beaten.rows[2].cache.tokens = 0;
+  beaten.rows[6].outcome.cache.rows_hit = 6;
+  EXPECT_THAT(tuned_table(beaten), Not(HasSubstr("fewer rows"))) << "of clusters, not of blocks";
+}
+
 TEST(TunedRows, HaveNoRatioWhereNothingCouldBeHit) {
   const tuning::TuneResult some = result();
   EXPECT_EQ(tuned_object(some, some.rows.front())["optimum_ratio"], 0.5);

@@ -101,6 +101,21 @@ TEST(CConfig, ReadsTheEnvironment) {
   ASSERT_EQ(unsetenv("TERRACE_PQ_BITS"), 0);
 }
 
+TEST(CConfig, RefusesVariablesThatAreNearlyAKeys) {
+  const ConfigHandle config = defaults();
+  ASSERT_EQ(setenv("TERRACE_PQ_BITS", "5", 1), 0);
+  ASSERT_EQ(setenv("TERRACE_CACHE_POLCY", "lfu", 1), 0);
+  expect_failure(terrace_config_load_environment(config.get()), TERRACE_INVALID_ARGUMENT,
+                 "TERRACE_CACHE_POLICY");
+  EXPECT_EQ(value_of(config, "pq.bits"), "6");
+  ASSERT_EQ(unsetenv("TERRACE_CACHE_POLCY"), 0);
+  ASSERT_EQ(setenv("TERRACE_PORT", "tcp://10.0.0.1:80", 1), 0);
+  EXPECT_OK(terrace_config_load_environment(config.get()));
+  EXPECT_EQ(value_of(config, "pq.bits"), "5");
+  ASSERT_EQ(unsetenv("TERRACE_PORT"), 0);
+  ASSERT_EQ(unsetenv("TERRACE_PQ_BITS"), 0);
+}
+
 TEST(CConfig, ListsItsKeysAsJson) {
   const ConfigHandle config = defaults();
   EXPECT_OK(terrace_config_set(config.get(), "cache.policy", "lfu"));

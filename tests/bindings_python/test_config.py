@@ -29,6 +29,9 @@ def test_the_environment_is_read_when_asked(monkeypatch):
     assert config["cache.policy"] != "lfu"
     config.load_environment()
     assert config["cache.policy"] == "lfu"
+    monkeypatch.setenv("TERRACE_CACHE_POLCY", "arc")
+    with pytest.raises(terrace.InvalidArgument, match="did you mean TERRACE_CACHE_POLICY"):
+        config.load_environment()
 
 
 def test_runtimes_say_what_they_are():

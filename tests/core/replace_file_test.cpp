@@ -55,7 +55,9 @@ TEST_F(ReplaceFile, KeepsWhoMayReadAFile) {
     EXPECT_EQ(mode_of(path), mode);
     const PendingFile pending = PendingFile::create(folder_ / "link").value();
     for (const auto& entry : fs::directory_iterator(folder_.path())) {
-      if (entry.path().extension() == ".tmp") EXPECT_EQ(mode_of(entry.path()), mode);
+      if (entry.path().extension() == ".tmp") {
+        EXPECT_EQ(mode_of(entry.path()), mode);
+      }
     }
   }
   ASSERT_TRUE(replace_file(folder_ / "new", "x").has_value());

@@ -1,5 +1,6 @@
 # Makes the Debian packages and the archive, and looks into them: each package has what its name
-# says, the program and the library of two packages run together, and the archive has all files.
+# says and is for all users, the program and the library of two packages run together, and the
+# archive has all files.
 include(${CMAKE_CURRENT_LIST_DIR}/run.cmake)
 
 function(expect_file file)
@@ -8,8 +9,14 @@ function(expect_file file)
   endif()
 endfunction()
 
+# As `make deb` does.
+function(pack)
+  run(sh -c "umask 022 && exec \"$@\"" pack ${CPACK} ${ARGN} --config ${BUILD}/CPackConfig.cmake
+    -B ${SCRATCH}/packages)
+endfunction()
+
 file(REMOVE_RECURSE ${SCRATCH})
-run(${CPACK} --config ${BUILD}/CPackConfig.cmake -B ${SCRATCH}/packages)
+pack()
 foreach(name terrace libterrace${ABI_VERSION} libterrace-dev)
   file(GLOB package ${SCRATCH}/packages/${name}_${VERSION}_*.deb)
   list(LENGTH package count)
@@ -32,6 +39,11 @@ foreach(file bin/terrace share/terrace/models/tiny/config.json lib/libterrace.so
     lib/cmake/terrace/terraceConfig.cmake)
   expect_file(${file})
 endforeach()
+# All users can read all of it, whatever the umask of who cloned and built.
+run(find ${SCRATCH}/root/usr -type f -not -perm -644 -or -type d -not -perm -755)
+if(NOT "${said}" STREQUAL "")
+  message(FATAL_ERROR "not for all users:\n${said}")
+endif()
 run(${SCRATCH}/root/usr/bin/terrace --version)
 run(${C_COMPILER} ${CONSUMER_C}/main.c -I${SCRATCH}/root/usr/include -L${SCRATCH}/root/usr/lib
   -Wl,-rpath,${SCRATCH}/root/usr/lib -lterrace -o ${SCRATCH}/consumer_c)
@@ -40,7 +52,7 @@ run(${SCRATCH}/consumer_c)
 # The archive has the same files, in whatever folder it is unpacked. Its list of packages names what
 # the Debian packages depend on.
 set(archive "${SCRATCH}/a folder")
-run(${CPACK} -G TGZ --config ${BUILD}/CPackConfig.cmake -B ${SCRATCH}/packages)
+pack(-G TGZ)
 file(GLOB package ${SCRATCH}/packages/terrace-${VERSION}-linux-*.tar.gz)
 file(ARCHIVE_EXTRACT INPUT ${package} DESTINATION ${archive})
 file(GLOB archive "${archive}/terrace-${VERSION}-linux-*")

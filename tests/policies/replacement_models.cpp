@@ -402,7 +402,7 @@ class Belady final : public ReplacementModel {
   std::optional<UnitKey> choose_victim(UnitKey incoming, const Allowed& allowed) override {
     std::optional<UnitKey> best;
     for (const auto& [key, step] : next_) {
-      if (allowed(key) && (!best || step > next_[*best])) best = key;
+      if (allowed(key) && (!best || step >= next_[*best])) best = key;
     }
     if (!best) return best;
     if (incoming != no_unit && foresight_.next_step(incoming) >= next_[*best]) return std::nullopt;

@@ -1,5 +1,6 @@
 #include "terrace/runtime/config.hpp"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -175,6 +176,23 @@ TEST(ConfigEnvironment, NamesVariablesThatSetNothing) {
   EXPECT_THAT(lines[2], StartsWith("TERRACE_PORT_A_TCP: no key has this variable"));
 }
 
+TEST(ConfigEnvironment, RefusesSlips) {
+  for (const auto& [name, meant] : {std::pair("TERRACE_CACHE_POLCY", "TERRACE_CACHE_POLICY"),
+                                    std::pair("TERRACE_BUDGET", "TERRACE_RETRIEVAL_BUDGET"),
+                                    std::pair("TERRACE_SEEDS", "TERRACE_SEED")}) {
+    const EnvironmentVariable variables[] = {{"TERRACE_CACHE_TOKENS", "7"}, {name, "1"}};
+    EXPECT_EQ(refuse_slips(variables).error().message(),
+              fmt::format("{}: no key has this variable; did you mean {}?", name, meant));
+  }
+  for (const char* const others :
+       {"TERRACE_CACHE_POLICY", "TERRACE_CONFIG", "TERRACE_CONFIG_FILE", "TERRACE_VLLM_MIN_TOKENS",
+        "TERRACE_VLLM_BUDGET", "TERRACE_SEED", "TERRACE_FUZZ_STEPS", "TERRACE_REQUIRE_GPU",
+        "TERRACE_PORT", "TERRACE_IP", "TERRACE_IMAGE_TAG", "TERRACE_", "CACHE_POLCY"}) {
+    const EnvironmentVariable variables[] = {{others, "1"}};
+    EXPECT_TRUE(refuse_slips(variables)) << others;
+  }
+}
+
 TEST(ConfigEnvironment, KnowsThePluginsVariables) {
   const EnvironmentVariable both[] = {{"TERRACE_CONFIG", "plugin.yaml"},
                                       {"TERRACE_VLLM_MIN_TOKENS", "512"}};
@@ -195,6 +213,7 @@ TEST(ConfigEnvironment, PassesOverTheVariablesOfAService) {
   Config config;
   EXPECT_TRUE(apply_environment(config, service));
   EXPECT_TRUE(unknown_variables(service).empty());
+  EXPECT_TRUE(refuse_slips(service));
 }
 
 TEST(ConfigEnvironment, RefusesValuesThatAreNotAccepted) {

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace terrace::apps {
 namespace {
@@ -23,6 +25,26 @@ std::string line(const tuning::TuneResult& result, const tuning::TunedRow& row,
       static_cast<double>(row.outcome.bytes.demand) / steps / 1e3,
       static_cast<double>(row.outcome.bytes.refill) / steps / 1e3, 1e3 * row.seconds_per_token(),
       ratio ? fmt::format("{:.3f}", *ratio) : "-", result.tied_with_best(row) ? "   =" : "");
+}
+
+/// Says of a policy that knows the future why another one of the table has hit more rows
+/// in a cache that is no larger.
+std::string explain_beaten(std::span<const tuning::TunedRow* const> listed) {
+  for (const tuning::TunedRow* const offline : listed) {
+    if (!offline->offline) continue;
+    const tuning::TunedRow* most = offline;
+    for (const tuning::TunedRow* const row : listed) {
+      const bool alike =
+          row->unit() == offline->unit() && row->cache.tokens <= offline->cache.tokens;
+      if (alike && row->outcome.cache.rows_hit > most->outcome.cache.rows_hit) most = row;
+    }
+    if (most == offline) continue;
+    return fmt::format(
+        "{} hits fewer rows than {}: it keeps the units that come back first, however few of their "
+        "rows are wanted\n",
+        offline->cache.policy, most->cache.policy);
+  }
+  return {};
 }
 
 }  // namespace
@@ -60,17 +82,18 @@ std::string tuned_table(const tuning::TuneResult& result) {
   text += fmt::format("{:<12} {:<36} {:>7} {:>8} {:>6} {:>6} {:>8} {:>8} {:>10} {:>7}{}\n", "", "",
                       "", "/layer", "hit", "hit", "fetched", "refilled", "predicted", "mum", "");
   std::set<std::pair<std::string_view, CacheGranularity>> seen;
-  std::size_t listed = 0;
+  std::vector<const tuning::TunedRow*> listed;
   for (const tuning::TunedRow& row : result.rows) {
     const bool best = seen.emplace(row.cache.policy, row.cache.granularity).second;
     if (!best && &row != &result.recommended()) continue;
     text += line(result, row, row.cache.policy);
-    ++listed;
+    listed.push_back(&row);
   }
   text += line(result, result.without_cache, "(no cache)");
-  if (const std::size_t more = result.rows.size() - listed; more > 0) {
+  if (const std::size_t more = result.rows.size() - listed.size(); more > 0) {
     text += fmt::format("{} more: --format json, or --report FILE\n", more);
   }
+  text += explain_beaten(listed);
   if (result.offline_left_out) text += tuning::describe_left_out(result) + '\n';
   return text;
 }

@@ -122,7 +122,10 @@ TERRACE_API terrace_status terrace_config_parse(terrace_config* config, const ch
                                                 const char* name);
 
 /* Reads the process's variables, as TERRACE_CACHE_POLICY for cache.policy; they win over a file.
- * Nobody may change the environment meanwhile. Errors: a value that a key does not accept. */
+ * Nobody may change the environment meanwhile. Other variables are passed over.
+ *
+ * Errors   TERRACE_INVALID_ARGUMENT: a value that a key does not accept; or a variable that is no
+ *          key's and nearly has the name of one, before anything is set: it names that one */
 TERRACE_API terrace_status terrace_config_load_environment(terrace_config* config);
 
 /* Sets one key; it wins over a file and the environment, whatever is read later.

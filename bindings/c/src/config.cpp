@@ -38,7 +38,9 @@ terrace_status terrace_config_parse(terrace_config* config, const char* text, co
 terrace_status terrace_config_load_environment(terrace_config* config) {
   return guarded([&]() -> Status {
     TERRACE_TRY(check_given(config, "terrace_config_load_environment", "config"));
-    return apply_environment(config->config, process_environment());
+    const std::vector<EnvironmentVariable> environment = process_environment();
+    TERRACE_TRY(refuse_slips(environment));
+    return apply_environment(config->config, environment);
   });
 }
 

@@ -108,7 +108,10 @@ wrong there: keys before it are set.)")
             config.handle->use(
                 [](terrace_config* c) { return terrace_config_load_environment(c); });
           },
-          "Reads the variables of the process, as TERRACE_CACHE_POLICY for cache.policy.")
+          R"(Reads the variables of the process, as TERRACE_CACHE_POLICY for cache.policy.
+
+Raises InvalidArgument for a value that a key does not accept, or for a variable that is no key's
+and nearly has the name of one: TERRACE_CACHE_POLCY. Other variables are passed over.)")
       .def("__setitem__", &set, "key"_a, "value"_a,
            nb::sig("def __setitem__(self, key: str, value: object) -> None"),
            "Sets one key. Numbers and booleans are written as text.")

@@ -1,8 +1,9 @@
 // Belady's rule (IBM Systems Journal 5, 1966) for whole steps, from a recorded trace. It is an
 // optimum for units of one size and worth that come one at a time; of steps, whose misses are
 // admitted one after the other while their hits must stay, a strong reference alone:
-//   choose_victim: the evictable key whose next use is farthest, the lower key of equals; nothing
-//          when the newcomer's own next use is no nearer
+//   choose_victim: the evictable key whose next use is farthest, the higher key of equals, for of a
+//          request's blocks the later ones are of no use without the first; nothing when the
+//          newcomer's own next use is no nearer
 //   place_in_line: by next use
 // Keys lie in a heap by next use; a touch pushes a new entry, and entries that no longer say what
 // their key's next use is are dropped when they come up, or when there are too many.
@@ -78,7 +79,7 @@ class Belady final : public ReplacementPolicy {
   static constexpr std::uint64_t no_more = untracked - 1;
 
   static bool nearer(const Use& a, const Use& b) noexcept {
-    return a.step != b.step ? a.step < b.step : a.key > b.key;
+    return a.step != b.step ? a.step < b.step : a.key < b.key;
   }
 
   [[nodiscard]] std::uint64_t comes_at(UnitKey key) const noexcept {

@@ -20,6 +20,8 @@ constexpr std::array<std::string_view, 4> other_variables{
 };
 /// The vLLM plugin's file, which the program does not read.
 constexpr std::string_view plugin_variable = "TERRACE_CONFIG";
+/// Its other settings, which it checks itself.
+constexpr std::string_view plugin_prefix = "TERRACE_VLLM_";
 
 const ConfigKey* key_of_variable(std::string_view variable) {
   const auto keys = config_keys();
@@ -52,15 +54,29 @@ bool is_unknown(const EnvironmentVariable& variable) {
          key_of_variable(variable.name) == nullptr && !names_service(variable);
 }
 
+/// Returns the key that the variable was probably meant for, or nothing.
+std::string_view nearest_key(std::string_view variable) {
+  std::string as_key(variable.substr(prefix.size()));
+  for (char& c : as_key) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  // Edit distance sees each '_' that stands for a dot as one slip, so near names stay near.
+  return nearest_config_key(as_key);
+}
+
+/// True where a key's name is so near that the variable is a slip, and hardly another's.
+bool is_slip(const EnvironmentVariable& variable) {
+  constexpr std::size_t word_characters_min = 4;  // any two shorter ones are near: IP and ISA
+  return is_unknown(variable) && variable.name != plugin_variable &&
+         !variable.name.starts_with(plugin_prefix) &&
+         variable.name.size() >= prefix.size() + word_characters_min &&
+         !nearest_key(variable.name).empty();
+}
+
 std::string describe_unknown(std::string_view variable) {
   if (variable == plugin_variable) {
     return fmt::format("{}: read by the vLLM plugin alone; name the program's file in {}", variable,
                        file_variable);
   }
-  std::string as_key(variable.substr(prefix.size()));
-  for (char& c : as_key) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  // Edit distance sees each '_' that stands for a dot as one slip, so near names stay near.
-  const std::string_view nearest = nearest_config_key(as_key);
+  const std::string_view nearest = nearest_key(variable);
   if (nearest.empty()) {
     return fmt::format(
         "{}: no key has this variable; unset it (`terrace config explain` lists the keys)",
@@ -84,12 +100,18 @@ Status apply_environment(Config& config, std::span<const EnvironmentVariable> en
   for (const EnvironmentVariable& variable : environment) {
     if (!variable.name.starts_with(prefix)) continue;
     const ConfigKey* const key = key_of_variable(variable.name);
-    if (key == nullptr) continue;  // unknown_variables() names it
+    if (key == nullptr) continue;  // refuse_slips() and unknown_variables() look at it
     TERRACE_TRY(
         config.set(key->name, variable.value,
                    {.origin = ConfigOrigin::environment, .place = std::string(variable.name)}));
   }
   return {};
+}
+
+Status refuse_slips(std::span<const EnvironmentVariable> environment) {
+  const auto slip = std::ranges::find_if(environment, is_slip);
+  if (slip == environment.end()) return {};
+  return fail(Errc::invalid_argument, "{}", describe_unknown(slip->name));
 }
 
 std::vector<std::string> unknown_variables(std::span<const EnvironmentVariable> environment) {

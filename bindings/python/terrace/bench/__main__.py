@@ -8,6 +8,7 @@ likeliest token is the same, and needles that are found.
 import argparse
 import importlib
 import json
+import os
 import pathlib
 import sys
 
@@ -56,9 +57,14 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     return options
 
 
+def can_take_back_a_line() -> bool:
+    """Terminals that say they are dumb, as an editor's, show the control characters."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
+
+
 def say(what: str) -> None:
-    """Progress, on a terminal alone."""
-    if sys.stderr.isatty():
+    """Progress, on a terminal alone that can take it back."""
+    if can_take_back_a_line():
         print(f"\r{what}\033[K", end="", file=sys.stderr, flush=True)
 
 

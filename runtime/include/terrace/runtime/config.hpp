@@ -63,6 +63,14 @@ inline constexpr std::size_t config_file_bytes_max = std::size_t{256} << 10;
 [[nodiscard]] Status apply_environment(Config& config,
                                        std::span<const EnvironmentVariable> environment);
 
+/// Refuses the first variable that begins with TERRACE_ and sets nothing, where a key has nearly
+/// that name: a slip, such as TERRACE_CACHE_POLCY. Others are passed over, as those of the vLLM
+/// plugin and of a service that Kubernetes calls terrace. For embedders without a place for
+/// warnings.
+///
+/// Errors   invalid_argument: names the variable and the nearest that a key has
+[[nodiscard]] Status refuse_slips(std::span<const EnvironmentVariable> environment);
+
 /// Returns a line for each variable that begins with TERRACE_ and sets nothing: mostly a slip.
 /// Those that Kubernetes sets for a service of that name are passed over.
 [[nodiscard]] std::vector<std::string> unknown_variables(
