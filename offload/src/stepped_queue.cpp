@@ -55,7 +55,7 @@ void SteppedQueue::perform(Piece& piece, Running& running) {
   switch (piece.kind) {
     case Piece::Kind::copy:
       running.bytes = piece.copy_bytes();
-      if (setup_.moves_bytes) piece.move_bytes();
+      piece.move_bytes();
       return;
     case Piece::Kind::call:
     case Piece::Kind::launch:

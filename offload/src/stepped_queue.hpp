@@ -1,5 +1,5 @@
 // A queue without a thread: it keeps its work, and a Stepper decides whose front piece runs next.
-// SeededScheduler draws it, SimBackend goes by virtual time. One thread only.
+// One thread only.
 #pragma once
 
 #include <deque>
@@ -10,7 +10,6 @@
 
 #include "phase_counters.hpp"
 #include "piece.hpp"
-#include "terrace/offload/link.hpp"
 
 namespace terrace::offload {
 
@@ -42,8 +41,6 @@ struct SteppedQueueSetup {
   Stepper* stepper = nullptr;
   Parallel* threads = nullptr;
   const Clock* clock = nullptr;
-  Link* link = nullptr;  ///< what transfers pay for, where time is virtual
-  bool moves_bytes = true;
 };
 
 class SteppedQueue final : public Queue {
@@ -57,7 +54,6 @@ class SteppedQueue final : public Queue {
     Status status{};
     bool skipped = false;
     TimePoint began{};
-    TimePoint ends{};  ///< virtual; the simulator's own
   };
 
   explicit SteppedQueue(SteppedQueueSetup setup);
@@ -76,7 +72,6 @@ class SteppedQueue final : public Queue {
   [[nodiscard]] const Piece& front() const { return pending_.front(); }
   [[nodiscard]] Running* running() noexcept { return running_ ? &*running_ : nullptr; }
   [[nodiscard]] bool failed() const noexcept { return progress_->failed(); }
-  [[nodiscard]] Link* link() const noexcept { return setup_.link; }
 
   /// Takes the front piece and carries it out.
   Running& begin();

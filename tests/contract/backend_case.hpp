@@ -63,7 +63,6 @@ class BackendContract : public testing::TestWithParam<BackendCase> {
 
   [[nodiscard]] bool has_threads() const { return GetParam().runs == Runs::beside; }
   [[nodiscard]] bool runs_at_once() const { return GetParam().runs == Runs::at_once; }
-  [[nodiscard]] bool moves_bytes() const { return backend_->capabilities().moves_bytes; }
   std::unique_ptr<Queue> queue(const char* name) {
     if (made_.make_queue) return made_.make_queue(*backend_, name);
     return backend_->make_queue({.name = name}).value();

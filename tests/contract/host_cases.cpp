@@ -2,7 +2,6 @@
 #include "contract/backend_case.hpp"
 #include "terrace/offload/fault_backend.hpp"
 #include "terrace/offload/host_backend.hpp"
-#include "terrace/offload/sim_backend.hpp"
 
 namespace terrace {
 namespace {
@@ -48,13 +47,6 @@ MadeBackend make_caller_queues(const CaseLimits& limits) {
   return made;
 }
 
-MadeBackend make_sim(const CaseLimits& limits) {
-  offload::SimBackendOptions options{.device_memory_limit = limits.device_bytes,
-                                     .host_memory_limit = limits.host_bytes};
-  options.costs.call.fill(std::chrono::microseconds(5));
-  return {nullptr, offload::SimBackend::create(options).value()};
-}
-
 }  // namespace
 
 std::vector<BackendCase> backend_cases() {
@@ -65,8 +57,7 @@ std::vector<BackendCase> backend_cases() {
       {"FaultOverThreads", Runs::beside,
        [](const auto& limits) { return with_faults(make_threads(limits)); }},
       {"FaultOverSeeded", Runs::when_waited_for,
-       [](const auto& limits) { return with_faults(make_seeded(limits, 7)); }},
-      {"Sim", Runs::when_waited_for, make_sim}};
+       [](const auto& limits) { return with_faults(make_seeded(limits, 7)); }}};
   for (const std::uint64_t seed : {1U, 2U, 3U, 4U, 5U}) {
     cases.push_back({"HostSeed" + std::to_string(seed), Runs::when_waited_for,
                      [seed](const auto& limits) { return make_seeded(limits, seed); }});

@@ -255,7 +255,6 @@ QueueLimits CudaBackend::limits() const {
 
 Capabilities CudaBackend::capabilities() const noexcept {
   return {.host_reads_device = false,
-          .moves_bytes = true,
           .pinned_host = true,
           .host_node = parts_->node};
 }

@@ -32,11 +32,11 @@ std::size_t of_core() {
 std::size_t of_offload() {
   using namespace terrace::offload;
   return count(BackendOptions{.host = {.device_threads = 2}}, BackendOptions{.cuda = {.device = 1}},
-               BackendOptions{.sim = {.host_memory_limit = 1}}, LinkOptions{.latency = {}},
-               LinkOptions{.bandwidth_bytes_per_second = 1}, CallerQueueOptions{.name = "own"},
+               LinkOptions{.latency = {}}, LinkOptions{.bandwidth_bytes_per_second = 1},
+               CallerQueueOptions{.name = "own"},
                ParallelOptions{.threads = 2}, HostMemoryOptions{.huge_pages = HugePages::on},
                HostPageOptions{.page_bytes = 1}, SlotPoolOptions{.slot_bytes = 1},
-               MemoryStoreOptions{}, SimCosts{.link = {}}, FaultPlan{}, StoreFaultPlan{});
+               MemoryStoreOptions{}, FaultPlan{}, StoreFaultPlan{});
 }
 
 std::size_t of_runtime() {

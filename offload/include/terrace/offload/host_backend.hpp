@@ -51,7 +51,7 @@ class HostBackend final : public Backend {
 
   [[nodiscard]] std::string_view name() const noexcept override { return "host"; }
   [[nodiscard]] Capabilities capabilities() const noexcept override {
-    return {.host_reads_device = true, .moves_bytes = true, .host_node = options_.numa_node};
+    return {.host_reads_device = true, .host_node = options_.numa_node};
   }
   [[nodiscard]] const Ops& ops() const noexcept override;
   [[nodiscard]] const Clock& clock() const noexcept override { return *options_.clock; }
