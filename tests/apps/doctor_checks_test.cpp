@@ -11,6 +11,7 @@
 
 #include "core/temporary_folder.hpp"
 #include "machine.hpp"
+#include "terrace/offload/registry.hpp"
 #include "terrace/runtime/machine_profile.hpp"
 
 namespace terrace::apps {

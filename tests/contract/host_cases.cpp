@@ -1,12 +1,12 @@
 // Backends that need no device.
 #include "contract/backend_case.hpp"
-#include "terrace/offload/fault_backend.hpp"
+#include "doubles/fault_backend.hpp"
 #include "terrace/offload/host_backend.hpp"
 
 namespace terrace {
 namespace {
 
-using offload::FaultBackend;
+using doubles::FaultBackend;
 using offload::HostBackend;
 using offload::HostBackendOptions;
 
@@ -27,10 +27,8 @@ MadeBackend make_small_ring(const CaseLimits& limits) {
 }
 
 MadeBackend make_seeded(const CaseLimits& limits, std::uint64_t seed) {
-  auto scheduler = std::make_unique<offload::SeededScheduler>(seed);
-  HostBackendOptions options = host_options(limits);
-  options.scheduler = scheduler.get();
-  auto backend = HostBackend::create(options).value();
+  auto scheduler = std::make_unique<doubles::SeededScheduler>(seed);
+  auto backend = scheduler->wrap(HostBackend::create(host_options(limits)).value());
   return {std::move(scheduler), std::move(backend)};
 }
 

@@ -47,7 +47,7 @@ struct BackendInfo {
 
 /// Makes the backend that `name` (auto, host or cuda) means. Never another one: auto takes the host
 /// only where CUDA cannot be used at all (unsupported); a device that is there and fails is an
-/// error. Objects that `options` points to (clocks, observers, a scheduler) must outlive the
+/// error. Objects that `options` points to (clocks, observers) must outlive the
 /// backend.
 ///
 /// Errors   invalid_argument: no such name; unsupported: not compiled in, or no device; else what
