@@ -4,8 +4,8 @@
 #include <chrono>
 #include <thread>
 
-#include "progress.hpp"
-#include "store_errors.hpp"
+#include "queue/progress.hpp"
+#include "storage/store_errors.hpp"
 
 namespace terrace::doubles {
 

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "store_errors.hpp"
+#include "storage/store_errors.hpp"
 
 namespace terrace::doubles {
 namespace {

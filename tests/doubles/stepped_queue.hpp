@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "doubles/seeded_scheduler.hpp"
-#include "phase_counters.hpp"
-#include "piece.hpp"
-#include "progress.hpp"
+#include "queue/phase_counters.hpp"
+#include "queue/piece.hpp"
+#include "queue/progress.hpp"
 #include "terrace/core/rng.hpp"
 
 namespace terrace::doubles {

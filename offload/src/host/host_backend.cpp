@@ -3,12 +3,12 @@
 #include <cstring>
 #include <utility>
 
-#include "caller_queue.hpp"
 #include "host_executor.hpp"
-#include "named_lanes.hpp"
+#include "queue/caller_queue.hpp"
+#include "queue/named_lanes.hpp"
+#include "queue/worker_queue.hpp"
 #include "terrace/offload/host_ops.hpp"
 #include "terrace/offload/parallel.hpp"
-#include "worker_queue.hpp"
 
 namespace terrace::offload {
 namespace {
