@@ -25,13 +25,7 @@ offload::BackendOptions backend_options(const Config& config, const BackendConte
   return options;
 }
 
-Status check_decodes(const Config& config) {
-  if (!config.is("backend", "sim")) return {};
-  return fail(Errc::invalid_argument, "backend sim knows costs only and cannot decode; use host");
-}
-
 Result<offload::ChosenBackend> choose_backend(const Config& config, const BackendContext& context) {
-  TERRACE_TRY(check_decodes(config));
   return offload::make_backend(config.text("backend"), backend_options(config, context));
 }
 

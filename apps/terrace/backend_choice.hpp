@@ -16,10 +16,7 @@ struct BackendContext {
 /// The options of every backend that a config names, within the limit of the container.
 offload::BackendOptions backend_options(const Config& config, const BackendContext& context = {});
 
-/// Errors: invalid_argument for the simulator, which computes nothing.
-Status check_decodes(const Config& config);
-
-/// Errors   those of check_decodes; unsupported: a backend that is not built in or has no device
+/// Errors: unsupported: a backend that is not built in or has no device.
 Result<offload::ChosenBackend> choose_backend(const Config& config,
                                               const BackendContext& context = {});
 

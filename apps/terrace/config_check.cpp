@@ -123,7 +123,6 @@ Status check_policies(const Config& config, const KvShape& shape, MakeBackend ma
 }
 
 Status check_config(const Config& config) {
-  TERRACE_TRY(check_decodes(config));
   // Any shape will do, and the host's backend: what depends on model and machine is checked there.
   const KvShape shape{.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 64};
   TERRACE_TRY(check_policies(

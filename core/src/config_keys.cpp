@@ -391,7 +391,7 @@ constexpr std::array keys{
     ConfigKey{.name = "backend",
               .kind = choice,
               .default_text = "auto",
-              .words = "auto|host|cuda|sim",
+              .words = "auto|host|cuda",
               .meaning = "device; auto takes the best there is"},
 
     ConfigKey{.name = "device.memory",

@@ -20,9 +20,6 @@ Decoder::~Decoder() {
 Result<std::unique_ptr<Decoder>> Decoder::create(const LlamaModel& model, Runtime& runtime,
                                                  DecoderOptions options) {
   Backend& backend = runtime.backend();
-  if (!backend.capabilities().moves_bytes) {
-    return fail(Errc::unsupported, "backend {} moves no bytes and cannot decode", backend.name());
-  }
   if (options.chunk_tokens == 0) {
     return fail(Errc::invalid_argument, "a prefill chunk of 0 tokens");
   }

@@ -29,8 +29,6 @@ BackendOptions BackendOptions::from(const Config& config) {
                   .huge_pages = options.host.huge_pages,
                   .near_device = config.is("host.numa", "auto"),
                   .enqueue_timeout = options.host.enqueue_timeout};
-  options.sim = {.device_memory_limit = options.host.device_memory_limit,
-                 .host_memory_limit = options.host.host_memory_limit};
   return options;
 }
 

@@ -67,11 +67,7 @@ Result<ChosenBackend> make_backend(std::string_view name, const BackendOptions& 
       return error.while_doing("backend cuda");
     });
   }
-  if (name == "sim") {
-    TERRACE_ASSIGN(auto backend, SimBackend::create(options.sim));
-    return ChosenBackend{std::move(backend), {"sim", "asked for", ""}};
-  }
-  return fail(Errc::invalid_argument, "no backend '{}'; use auto, host, cuda or sim", name);
+  return fail(Errc::invalid_argument, "no backend '{}'; use auto, host or cuda", name);
 }
 
 Result<std::unique_ptr<Queue>> wrap_stream([[maybe_unused]] Backend& backend,
@@ -87,8 +83,7 @@ Result<std::unique_ptr<Queue>> wrap_stream([[maybe_unused]] Backend& backend,
 std::vector<BackendInfo> list_backends() {
   const Result<std::string> device = find_cuda(0);
   return {{"cuda", device.has_value(), device ? *device : std::string(device.error().message())},
-          {"host", true, "kernels and queues on the CPU"},
-          {"sim", true, "costs only, in virtual time; moves no bytes"}};
+          {"host", true, "kernels and queues on the CPU"}};
 }
 
 }  // namespace terrace::offload

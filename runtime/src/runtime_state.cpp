@@ -93,10 +93,6 @@ Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions option
   if (backend == nullptr) {
     return fail(Errc::invalid_argument, "a runtime needs a backend; offload::make_backend has one");
   }
-  if (!backend->capabilities().moves_bytes) {
-    return fail(Errc::unsupported, "backend {} moves no bytes; a runtime needs host or cuda",
-                backend->name());
-  }
   TERRACE_ASSIGN(Policies policies, make_policies(options));
   TERRACE_ASSIGN(const IndexLayout layout, policies.retrieval->index_layout(options.shape));
   TERRACE_TRY(check_policy(options, policies.retrieval->traits(), layout));

@@ -20,8 +20,6 @@ TEST(BackendChoice, IsTheOneThatTheConfigNames) {
   const auto found = find_backend(config);
   ASSERT_TRUE(found);
   EXPECT_EQ(describe(*found), "host (asked for)");
-  ASSERT_TRUE(config.set("backend", "sim", flag));
-  EXPECT_FALSE(find_backend(config));
 }
 
 TEST(BackendChoice, IsDescribedWithItsDevice) {

@@ -87,7 +87,7 @@ class WrongUsage(StatusTest):
                          ["full", "streaming"])
         self.wrong("fifo|lru", "run", "--cache", "fifo")
         self.wrong("cluster", "run", "--cache-granularity", "cluster")
-        self.wrong("sim|host", "run", "--backend", "sim")
+        self.wrong("sim|auto, host or cuda", "run", "--backend", "sim")
         self.wrong("mass", "run", "--budget", "mass:0.9", "--policy", "pqcache")
 
     def test_heads_that_are_not_cut_into_equal_parts(self):
@@ -102,7 +102,6 @@ class WrongUsage(StatusTest):
         validate = ("config", "validate", "--set")
         self.wrong("cluster", *validate, "retrieval.policy=pqcache", "--set",
                    "cache.granularity=cluster")
-        self.wrong("sim|host", *validate, "backend=sim")
         self.wrong("guess|full, streaming, oracle, pqcache", *validate,
                    "retrieval.policy=full,guess")
         self.wrong("mass", *validate, "retrieval.policy=pqcache", "--set",

@@ -2,11 +2,10 @@
 #pragma once
 
 #include <algorithm>
-#include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "doubles/wrapped_backend.hpp"
 #include "terrace/offload/host_backend.hpp"
 #include "terrace/offload/host_ops.hpp"
 
@@ -18,10 +17,10 @@ enum class WrongOp {
   store_pieces,  ///< rows of several tokens, where tokens of other sequences are stored beside them
 };
 
-class WrongBackend final : public Backend {
+class WrongBackend final : public doubles::WrappedBackend {
  public:
   explicit WrongBackend(WrongOp wrong)
-      : inner_(offload::HostBackend::create({}).value()), ops_(inner_->ops()) {
+      : WrappedBackend(offload::HostBackend::create({}).value()), ops_(inner().ops()) {
     switch (wrong) {
       case WrongOp::decode_attention:
         ops_.decode_attention = &attend_wrongly;
@@ -35,24 +34,7 @@ class WrongBackend final : public Backend {
     }
   }
 
-  [[nodiscard]] std::string_view name() const noexcept override { return inner_->name(); }
-  [[nodiscard]] Capabilities capabilities() const noexcept override {
-    return inner_->capabilities();
-  }
   [[nodiscard]] const Ops& ops() const noexcept override { return ops_; }
-  [[nodiscard]] const Clock& clock() const noexcept override { return inner_->clock(); }
-  [[nodiscard]] Parallel& device_threads() noexcept override { return inner_->device_threads(); }
-  [[nodiscard]] Result<std::unique_ptr<Queue>> make_queue(const QueueOptions& options) override {
-    return inner_->make_queue(options);
-  }
-  [[nodiscard]] Result<std::unique_ptr<Queue>> make_host_queue(
-      const QueueOptions& options) override {
-    return inner_->make_host_queue(options);
-  }
-  [[nodiscard]] MemoryUsage memory(Tier tier) const noexcept override {
-    return inner_->memory(tier);
-  }
-  void reset_peak() noexcept override { inner_->reset_peak(); }
 
  private:
   static Result<Ticket> attend_wrongly(Queue& queue, Phase phase,
@@ -81,22 +63,7 @@ class WrongBackend final : public Backend {
     return offload::host_ops().store_rows(queue, phase, wrong);
   }
 
-  Result<std::byte*> do_allocate(const AllocationRequest& request) override {
-    TERRACE_ASSIGN(Buffer buffer, inner_->allocate(request));
-    std::byte* const data = buffer.data();
-    const std::lock_guard lock(mutex_);
-    buffers_.push_back(std::move(buffer));
-    return data;
-  }
-  void do_release(std::byte* data, const AllocationRequest& /*request*/) noexcept override {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(buffers_, [data](const Buffer& buffer) { return buffer.data() == data; });
-  }
-
-  std::unique_ptr<Backend> inner_;
   Ops ops_;
-  std::mutex mutex_;
-  std::vector<Buffer> buffers_;
 };
 
 }  // namespace terrace::bench

@@ -170,7 +170,6 @@ TEST(CRuntime, RefusesSettingsThatCannotBe) {
   expect_no_runtime({{"retrieval.policy", "none_such"}}, shape, TERRACE_INVALID_ARGUMENT,
                     "none_such");
   expect_no_runtime({{"retrieval.budget", "mass:0.9"}}, shape, TERRACE_UNSUPPORTED, "pqcache");
-  expect_no_runtime({{"backend", "sim"}}, shape, TERRACE_UNSUPPORTED, "sim");
 }
 
 TEST(CRuntime, RefusesNull) {

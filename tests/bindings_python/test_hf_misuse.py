@@ -328,7 +328,6 @@ def test_devices_that_terrace_does_not_know_are_refused(device):
     ({"config": terrace.Config()}, "config is of type Config"),
     ({"config": ["retrieval.budget"]}, "config is of type list"),
     ({"config": {"backend": "cuda"}}, "backend is cuda, and a model on cpu needs host"),
-    ({"backend": "sim"}, "backend is sim, and a model on cpu needs host"),
     ({"policy": "quest", "retrieval_policy": "wave"}, "retrieval_policy and policy both set"),
     ({"draft_tokens": 0}, "draft_tokens is 0"),
 ])

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "doubles/seeded_scheduler.hpp"
 #include "terrace/core/backend.hpp"
-#include "terrace/offload/seeded_scheduler.hpp"
 
 namespace terrace {
 
@@ -19,7 +19,7 @@ inline constexpr Duration patience = std::chrono::seconds(60);
 
 /// A backend and what it needs beside it.
 struct MadeBackend {
-  std::unique_ptr<offload::SeededScheduler> scheduler;
+  std::unique_ptr<doubles::SeededScheduler> scheduler;
   std::unique_ptr<Backend> backend;  ///< null where the machine has no device for it
   /// Makes the queues that are tested; null = make_queue() of the backend.
   std::function<std::unique_ptr<Queue>(Backend&, const char* name)> make_queue = {};
@@ -63,7 +63,6 @@ class BackendContract : public testing::TestWithParam<BackendCase> {
 
   [[nodiscard]] bool has_threads() const { return GetParam().runs == Runs::beside; }
   [[nodiscard]] bool runs_at_once() const { return GetParam().runs == Runs::at_once; }
-  [[nodiscard]] bool moves_bytes() const { return backend_->capabilities().moves_bytes; }
   std::unique_ptr<Queue> queue(const char* name) {
     if (made_.make_queue) return made_.make_queue(*backend_, name);
     return backend_->make_queue({.name = name}).value();

@@ -1,13 +1,12 @@
 // Backends that need no device.
 #include "contract/backend_case.hpp"
-#include "terrace/offload/fault_backend.hpp"
+#include "doubles/fault_backend.hpp"
 #include "terrace/offload/host_backend.hpp"
-#include "terrace/offload/sim_backend.hpp"
 
 namespace terrace {
 namespace {
 
-using offload::FaultBackend;
+using doubles::FaultBackend;
 using offload::HostBackend;
 using offload::HostBackendOptions;
 
@@ -28,10 +27,8 @@ MadeBackend make_small_ring(const CaseLimits& limits) {
 }
 
 MadeBackend make_seeded(const CaseLimits& limits, std::uint64_t seed) {
-  auto scheduler = std::make_unique<offload::SeededScheduler>(seed);
-  HostBackendOptions options = host_options(limits);
-  options.scheduler = scheduler.get();
-  auto backend = HostBackend::create(options).value();
+  auto scheduler = std::make_unique<doubles::SeededScheduler>(seed);
+  auto backend = scheduler->wrap(HostBackend::create(host_options(limits)).value());
   return {std::move(scheduler), std::move(backend)};
 }
 
@@ -48,13 +45,6 @@ MadeBackend make_caller_queues(const CaseLimits& limits) {
   return made;
 }
 
-MadeBackend make_sim(const CaseLimits& limits) {
-  offload::SimBackendOptions options{.device_memory_limit = limits.device_bytes,
-                                     .host_memory_limit = limits.host_bytes};
-  options.costs.call.fill(std::chrono::microseconds(5));
-  return {nullptr, offload::SimBackend::create(options).value()};
-}
-
 }  // namespace
 
 std::vector<BackendCase> backend_cases() {
@@ -65,8 +55,7 @@ std::vector<BackendCase> backend_cases() {
       {"FaultOverThreads", Runs::beside,
        [](const auto& limits) { return with_faults(make_threads(limits)); }},
       {"FaultOverSeeded", Runs::when_waited_for,
-       [](const auto& limits) { return with_faults(make_seeded(limits, 7)); }},
-      {"Sim", Runs::when_waited_for, make_sim}};
+       [](const auto& limits) { return with_faults(make_seeded(limits, 7)); }}};
   for (const std::uint64_t seed : {1U, 2U, 3U, 4U, 5U}) {
     cases.push_back({"HostSeed" + std::to_string(seed), Runs::when_waited_for,
                      [seed](const auto& limits) { return make_seeded(limits, seed); }});

@@ -91,7 +91,7 @@ TEST_P(OpsContract, StoringRowsCountsBytesOnlyAcrossTheLink) {
     ASSERT_TRUE(offload->drain(patience));
     EXPECT_EQ(bytes_offloaded(*offload), crosses_link ? 4 * shape.token_bytes() : 0U);
   }
-  EXPECT_EQ(made.is_stored(0), moves_bytes());
+  EXPECT_TRUE(made.is_stored(0));
 }
 
 TEST_P(OpsContract, ABatchIsOnePieceOfWorkWithTheBytesOfItsCalls) {
@@ -109,7 +109,7 @@ TEST_P(OpsContract, ABatchIsOnePieceOfWorkWithTheBytesOfItsCalls) {
   ASSERT_TRUE(offload->wait(*stored, patience));
   ASSERT_TRUE(offload->drain(patience));
   EXPECT_EQ(bytes_offloaded(*offload), (4 + 9 + 1) * shape.token_bytes());
-  for (std::size_t call = 0; moves_bytes() && call < calls.size(); ++call) {
+  for (std::size_t call = 0; call < calls.size(); ++call) {
     EXPECT_TRUE(made.is_stored(call)) << call;
   }
 }
@@ -141,7 +141,7 @@ TEST_P(OpsContract, OneBadCallRefusesItsBatchBeforeAnythingIsEnqueued) {
             "call 2 of 3: shape must be that of call 0");
   EXPECT_EQ(offload->record()->number, before->number);
   ASSERT_TRUE(offload->drain(patience));
-  for (std::size_t call = 0; moves_bytes() && call < 3; ++call) {
+  for (std::size_t call = 0; call < 3; ++call) {
     EXPECT_FALSE(made.is_stored(call)) << call;
   }
 }

@@ -8,16 +8,16 @@
 
 #include "contract/fuzz.hpp"
 #include "core/temporary_folder.hpp"
+#include "doubles/fault_store.hpp"
+#include "doubles/memory_store.hpp"
 #include "terrace/core/rng.hpp"
-#include "terrace/offload/fault_store.hpp"
-#include "terrace/offload/memory_store.hpp"
 #include "terrace/offload/nvme_store.hpp"
 
 namespace terrace {
 namespace {
 
-using offload::FaultStore;
-using offload::MemoryStore;
+using doubles::FaultStore;
+using doubles::MemoryStore;
 using offload::NvmeStore;
 
 constexpr Duration patience = std::chrono::seconds(60);

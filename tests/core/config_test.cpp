@@ -151,7 +151,7 @@ TEST(Config, RefusesWhatAKeyDoesNotAccept) {
       {"link.latency", "10", "a time such as 10us"},
       {"link.latency", "-10us", "a time such as 10us"},
       {"deadline", "1e300h", "a time such as 10us"},
-      {"backend", "cudda", "auto, host, cuda or sim"},
+      {"backend", "cudda", "auto, host or cuda"},
       {"kv.dtype", "F16", "f16, bf16 or f32"},
       {"profile", "a\nb", "printable text"},
   };

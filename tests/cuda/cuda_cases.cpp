@@ -2,9 +2,9 @@
 #include <cuda_runtime.h>
 
 #include "contract/backend_case.hpp"
+#include "doubles/fault_backend.hpp"
 #include "terrace/offload/cuda/cuda_backend.hpp"
 #include "terrace/offload/cuda/wrap_queue.hpp"
-#include "terrace/offload/fault_backend.hpp"
 
 namespace terrace {
 namespace {
@@ -39,7 +39,7 @@ MadeBackend make_copying_by_kernel(const CaseLimits& limits) {
 
 MadeBackend make_with_faults(const CaseLimits& limits) {
   MadeBackend made = make_cuda(limits);
-  if (made.backend) made.backend = offload::FaultBackend::wrap(std::move(made.backend));
+  if (made.backend) made.backend = doubles::FaultBackend::wrap(std::move(made.backend));
   return made;
 }
 

@@ -14,7 +14,8 @@ const std::size_t scenario_slowness = 30;
 const std::size_t scenario_slowness = 10;
 #endif
 
-std::unique_ptr<Backend> make_scenario_backend(const offload::HostBackendOptions& options) {
+std::unique_ptr<Backend> make_scenario_backend(const offload::HostBackendOptions& options,
+                                               doubles::SeededScheduler* /*scheduler*/) {
   return offload::CudaBackend::create({.device_memory_limit = options.device_memory_limit,
                                        .host_memory_limit = options.host_memory_limit,
                                        .host_threads = options.device_threads,

@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "terrace/offload/fault_backend.hpp"
+#include "doubles/fault_backend.hpp"
 #include "terrace/offload/host_backend.hpp"
 
 namespace terrace::engine {
@@ -23,7 +23,7 @@ TEST(CostMeasurement, OffloadsRowsThatLieInDeviceMemory) {
 TEST(CostMeasurement, TakesTheAttentionOfALayer) {
   const LlamaModel tiny = LlamaModel::load(TERRACE_TINY_MODEL).value();
   const RuntimeOptions options{.shape = tiny.config().kv_shape(Dtype::f16), .policy = "pqcache"};
-  const auto backend = offload::FaultBackend::wrap(offload::HostBackend::create({}).value());
+  const auto backend = doubles::FaultBackend::wrap(offload::HostBackend::create({}).value());
   backend->arm({.pieces = {{.phase = Phase::attend, .nth = 1}}});
   EXPECT_FALSE(measure_costs(tiny, options, *backend).has_value());
   EXPECT_EQ(backend->counters().pieces_failed, 1U);

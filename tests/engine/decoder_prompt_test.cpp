@@ -8,10 +8,10 @@
 #include <mutex>
 
 #include "decoding.hpp"
+#include "doubles/fault_backend.hpp"
 #include "golden.hpp"
 #include "runtime/own_policy.hpp"
 #include "terrace/engine/reference_decoder.hpp"
-#include "terrace/offload/fault_backend.hpp"
 
 namespace terrace::engine {
 namespace {
@@ -203,8 +203,8 @@ TEST(DecoderPrompt, ThatFailsLeavesTheSequenceAtItsOldLength) {
   const auto tokens = text_of(context + 201);
   const auto first = std::span(tokens).first(context);
   const auto turn = std::span(tokens).subspan(context, 200);
-  auto backend = offload::FaultBackend::wrap(offload::HostBackend::create({}).value());
-  offload::FaultBackend& faults = *backend;
+  auto backend = doubles::FaultBackend::wrap(offload::HostBackend::create({}).value());
+  doubles::FaultBackend& faults = *backend;
   const DecodingOptions options{
       .policy = "streaming", .budget = small_budget, .piece_tokens = 150, .chunk_tokens = 128};
   Decoding run(tiny, options, std::move(backend));

@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "decoding.hpp"
+#include "doubles/fault_backend.hpp"
 #include "golden.hpp"
 #include "terrace/engine/attention_probe.hpp"
-#include "terrace/offload/fault_backend.hpp"
 
 namespace terrace::engine {
 namespace {
@@ -149,8 +149,8 @@ TEST(Decoder, StepsOnceMoreWhenAStepHasFailed) {
   const LlamaModel tiny = LlamaModel::load(TERRACE_TINY_MODEL).value();
   const auto tokens = tokens_of(cases_of("tiny_logits.json").back());
   const auto prompt = std::span(tokens).first(200);
-  auto backend = offload::FaultBackend::wrap(offload::HostBackend::create({}).value());
-  offload::FaultBackend& faults = *backend;
+  auto backend = doubles::FaultBackend::wrap(offload::HostBackend::create({}).value());
+  doubles::FaultBackend& faults = *backend;
   Decoding run(tiny, {.policy = "streaming", .budget = small_budget}, std::move(backend));
   Decoding undisturbed(tiny, {.policy = "streaming", .budget = small_budget});
   for (Decoding* const each : {&run, &undisturbed}) {

@@ -1,4 +1,4 @@
-#include "terrace/offload/fault_backend.hpp"
+#include "doubles/fault_backend.hpp"
 
 #include <gmock/gmock.h>
 
@@ -6,8 +6,10 @@
 
 #include "terrace/offload/host_backend.hpp"
 
-namespace terrace::offload {
+namespace terrace::doubles {
 namespace {
+
+using offload::HostBackend;
 
 constexpr Duration patience = std::chrono::seconds(60);
 
@@ -100,4 +102,4 @@ TEST_F(FaultTest, RefusesTheNthAllocationAndLeaksNothing) {
 }
 
 }  // namespace
-}  // namespace terrace::offload
+}  // namespace terrace::doubles

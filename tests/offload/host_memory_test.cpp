@@ -41,7 +41,7 @@ TEST(HostMemory, UnmapsOnlyRegionsThatAreWhollyFree) {
 }
 
 TEST(HostMemory, KeepsAlignmentsBeyondAHugePage) {
-  const auto memory = HostMemory::create({.touch = false}).value();
+  const auto memory = HostMemory::create({}).value();
   const std::byte* const data = memory->allocate(100, 2 * region).value();
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % (2 * region), 0U);
 }
@@ -69,7 +69,7 @@ TEST(HostMemory, RefusesAnUnknownNode) {
 }
 
 TEST(HostMemory, RefusesWhatCannotBeMapped) {
-  const auto memory = HostMemory::create({.touch = false}).value();
+  const auto memory = HostMemory::create({}).value();
   for (const std::size_t bytes : {SIZE_MAX, SIZE_MAX / 2}) {
     EXPECT_EQ(memory->allocate(bytes, 64).error().code, Errc::out_of_memory);
   }

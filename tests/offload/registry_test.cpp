@@ -9,14 +9,12 @@ namespace terrace::offload {
 namespace {
 
 TEST(Registry, MakesWhatIsAskedForAndSaysWhatItTook) {
-  for (const std::string_view name : {"host", "sim"}) {
-    const auto chosen = make_backend(name, {});
-    ASSERT_TRUE(chosen);
-    EXPECT_EQ(chosen->choice.name, name);
-    EXPECT_EQ(chosen->backend->name(), name);
-    EXPECT_EQ(chosen->choice.reason, "asked for");
-    EXPECT_EQ(chosen->choice.device, "");
-  }
+  const auto chosen = make_backend("host", {});
+  ASSERT_TRUE(chosen);
+  EXPECT_EQ(chosen->choice.name, "host");
+  EXPECT_EQ(chosen->backend->name(), "host");
+  EXPECT_EQ(chosen->choice.reason, "asked for");
+  EXPECT_EQ(chosen->choice.device, "");
 }
 
 bool has_device() { return list_backends().front().available; }
@@ -95,7 +93,6 @@ TEST(BackendOptions, AreThoseOfAConfig) {
   EXPECT_EQ(options.cuda.huge_pages, HugePages::off);
   EXPECT_EQ(options.cuda.enqueue_timeout, std::chrono::seconds(7));
   EXPECT_FALSE(options.cuda.near_device);
-  EXPECT_EQ(options.sim.device_memory_limit, 2U << 20);
 }
 
 TEST(BackendOptions, OfNoSettingsAreTheDefaults) {

@@ -1,4 +1,4 @@
-#include "terrace/offload/seeded_scheduler.hpp"
+#include "doubles/seeded_scheduler.hpp"
 
 #include <gmock/gmock.h>
 
@@ -7,14 +7,16 @@
 
 #include "terrace/offload/host_backend.hpp"
 
-namespace terrace::offload {
+namespace terrace::doubles {
 namespace {
+
+using offload::HostBackend;
 
 constexpr Duration patience = std::chrono::seconds(60);
 
 std::string order_of(std::uint64_t seed) {
   SeededScheduler scheduler(seed);
-  const auto backend = HostBackend::create({.scheduler = &scheduler}).value();
+  const auto backend = scheduler.wrap(HostBackend::create({}).value());
   const auto a = backend->make_queue({.name = "a"}).value();
   const auto b = backend->make_queue({.name = "b"}).value();
   std::string order;
@@ -42,7 +44,7 @@ TEST(SeededScheduler, RunsTheSameOrderFromTheSameSeedAndOthersFromOthers) {
 
 TEST(SeededScheduler, ReportsADeadlockInsteadOfHanging) {
   SeededScheduler scheduler(1);
-  const auto backend = HostBackend::create({.scheduler = &scheduler}).value();
+  const auto backend = scheduler.wrap(HostBackend::create({}).value());
   const auto a = backend->make_queue({.name = "a"}).value();
   const auto b = backend->make_queue({.name = "b"}).value();
   Status inner;
@@ -77,7 +79,7 @@ TEST(SeededScheduler, ShowsEachPieceBeforeAndAfterItRuns) {
   SeededScheduler scheduler(1);
   Log log;
   scheduler.observe(&log);
-  const auto backend = HostBackend::create({.scheduler = &scheduler}).value();
+  const auto backend = scheduler.wrap(HostBackend::create({}).value());
   const auto compute = backend->make_queue({.name = "compute"}).value();
   ASSERT_TRUE(compute->copy(Phase::fetch, {}));
   ASSERT_TRUE(compute->call(Phase::attend, [&]() -> Result<std::size_t> {
@@ -92,7 +94,7 @@ TEST(SeededScheduler, ShowsEachPieceBeforeAndAfterItRuns) {
 
 TEST(SeededScheduler, StepsOnePieceAtATime) {
   SeededScheduler scheduler(1);
-  const auto backend = HostBackend::create({.scheduler = &scheduler}).value();
+  const auto backend = scheduler.wrap(HostBackend::create({}).value());
   const auto compute = backend->make_queue({.name = "compute"}).value();
   EXPECT_FALSE(scheduler.step());
   int runs = 0;
@@ -110,4 +112,4 @@ TEST(SeededScheduler, StepsOnePieceAtATime) {
 }
 
 }  // namespace
-}  // namespace terrace::offload
+}  // namespace terrace::doubles

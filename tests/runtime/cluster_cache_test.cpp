@@ -224,9 +224,9 @@ TEST_P(EachClustering, GivesTheSameBitsWithIndexesOnTheHostAndInAnyOrderOfComple
   const auto expected = without_cache();
   scenario_.runtime.index_residency = IndexResidency::host;
   for (std::uint64_t seed = 0; seed < testing::random_rounds(10); ++seed) {
-    offload::SeededScheduler scheduler(seed);
+    doubles::SeededScheduler scheduler(seed);
     Scenario other = scenario_;
-    other.backend.scheduler = &scheduler;
+    other.scheduler = &scheduler;
     EXPECT_EQ(outputs_of(other, prompt, step_count), expected) << "seed " << seed;
   }
 }

@@ -48,8 +48,8 @@ TEST(Conservation, HoldsForRandomShapesLengthsAndSettings) {
     Rng rng(seed);
     Scenario scenario = random_scenario(rng);
     // Half of the rounds end their copies in random order, most of them after the step.
-    offload::SeededScheduler scheduler(seed);
-    if (rng.below(2) == 0) scenario.backend.scheduler = &scheduler;
+    doubles::SeededScheduler scheduler(seed);
+    if (rng.below(2) == 0) scenario.scheduler = &scheduler;
     const auto runtime = scenario.open();
     const Traffic traffic(scenario.runtime.shape, seed);
     Drive drive(*runtime, traffic);

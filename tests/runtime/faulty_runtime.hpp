@@ -4,20 +4,20 @@
 #include <memory>
 #include <utility>
 
+#include "doubles/fault_backend.hpp"
 #include "runtime/scenario.hpp"
-#include "terrace/offload/fault_backend.hpp"
 
 namespace terrace::testing {
 
 struct FaultyRuntime {
   explicit FaultyRuntime(const Scenario& scenario) {
     auto wrapped =
-        offload::FaultBackend::wrap(offload::HostBackend::create(scenario.backend).value());
+        doubles::FaultBackend::wrap(offload::HostBackend::create(scenario.backend).value());
     faults = wrapped.get();
     runtime = scenario.open(std::move(wrapped));
   }
 
-  offload::FaultBackend* faults;  ///< the runtime's
+  doubles::FaultBackend* faults;  ///< the runtime's
   std::unique_ptr<Runtime> runtime;
 };
 

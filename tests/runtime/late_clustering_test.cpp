@@ -6,10 +6,10 @@
 #include <optional>
 #include <thread>
 
+#include "doubles/seeded_scheduler.hpp"
 #include "kernels/seed.hpp"
 #include "runtime/own_policy.hpp"
 #include "runtime/scenario.hpp"
-#include "terrace/offload/seeded_scheduler.hpp"
 
 namespace terrace {
 namespace {
@@ -128,7 +128,7 @@ class LatePlans : public ::testing::Test {
         .limits = {.iterations_min = 1, .iterations_max = 100, .margin = 0.1},
         .costs = {.compute = {{10, seconds_a_token, 0}}, .kmeans_iteration = {{0.5, 0, 0}}}};
     scenario.backend.clock = &clock_;
-    scenario.backend.scheduler = &scheduler_;
+    scenario.scheduler = &scheduler_;
     runtime_ = scenario.open();
     traffic_.emplace(scenario.runtime.shape, 1);
   }
@@ -144,7 +144,7 @@ class LatePlans : public ::testing::Test {
   }
 
   ManualClock clock_;
-  offload::SeededScheduler scheduler_{testing::seed()};
+  doubles::SeededScheduler scheduler_{testing::seed()};
   std::shared_ptr<Planned> policy_ = std::make_shared<Planned>(clock_);
   std::unique_ptr<Runtime> runtime_;
   std::optional<Traffic> traffic_;

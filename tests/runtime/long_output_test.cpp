@@ -145,9 +145,9 @@ void expect_refreshes_change_nothing(const std::string& policy) {
   plain.runtime.policy = policy;
   const auto expected = outputs_of(plain, prompt, step_count);
   for (std::uint64_t seed = 0; seed < 5; ++seed) {
-    offload::SeededScheduler scheduler(seed);
+    doubles::SeededScheduler scheduler(seed);
     Scenario scenario = refreshed(policy);
-    scenario.backend.scheduler = &scheduler;
+    scenario.scheduler = &scheduler;
     const auto runtime = scenario.open();
     const Traffic traffic(scenario.runtime.shape, 1);
     Drive drive(*runtime, traffic);
@@ -209,8 +209,8 @@ TEST(Refresh, HasItsTurnInEveryLayer) {
   scenario.runtime.cache.granularity = CacheGranularity::cluster;
   RenamedClusters renamed(6);
   scenario.runtime.observer = &renamed;
-  offload::SeededScheduler scheduler(3);
-  scenario.backend.scheduler = &scheduler;
+  doubles::SeededScheduler scheduler(3);
+  scenario.scheduler = &scheduler;
   const auto runtime = scenario.open();
   const Traffic traffic(scenario.runtime.shape, 1);
   Drive drive(*runtime, traffic);

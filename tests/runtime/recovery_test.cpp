@@ -17,7 +17,7 @@ using testing::Traffic;
 
 /// Gives a prompt as Drive does, but for what is coded of each layer: that fails.
 Status prompt_without_coding(Drive& drive, const Traffic& traffic, std::size_t length,
-                             offload::FaultBackend& faults) {
+                             doubles::FaultBackend& faults) {
   const TokenRange tokens{drive.sequence().length(), length};
   const auto step = drive.begin_prompt(tokens.size());
   std::vector<std::vector<std::byte>> rows;  // read until the step has ended

@@ -274,7 +274,9 @@ bool takes_variant(std::size_t number) {
   return number % std::max(each, scenario_slowness) == 0;
 }
 
-std::unique_ptr<Runtime> Scenario::open() const { return open(make_scenario_backend(backend)); }
+std::unique_ptr<Runtime> Scenario::open() const {
+  return open(make_scenario_backend(backend, scheduler));
+}
 
 std::unique_ptr<Runtime> Scenario::open(std::unique_ptr<Backend> on) const {
   auto opened = Runtime::open(runtime, std::move(on));

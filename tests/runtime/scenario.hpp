@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "doubles/seeded_scheduler.hpp"
 #include "policies/selecting_policies.hpp"
 #include "terrace/offload/host_backend.hpp"
 #include "terrace/runtime/runtime.hpp"
@@ -112,8 +113,9 @@ class Drive {
 };
 
 /// Makes the backend that the program tests the runtime on. The backend takes those of `options`
-/// that it knows.
-std::unique_ptr<Backend> make_scenario_backend(const offload::HostBackendOptions& options);
+/// that it knows, and the scheduler, if any, where work runs on the host.
+std::unique_ptr<Backend> make_scenario_backend(const offload::HostBackendOptions& options,
+                                               doubles::SeededScheduler* scheduler = nullptr);
 
 /// A compute queue of an embedder's own, and the stream that it uses, if any, which outlives it.
 struct OwnQueue {
@@ -148,6 +150,7 @@ struct Scenario {
       .block_tokens = 8,
   };
   offload::HostBackendOptions backend{};
+  doubles::SeededScheduler* scheduler = nullptr;  ///< null = threads
 
   [[nodiscard]] std::unique_ptr<Runtime> open() const;
   [[nodiscard]] std::unique_ptr<Runtime> open(std::unique_ptr<Backend> on) const;

@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "doubles/seeded_scheduler.hpp"
+#include "doubles/wrapped_backend.hpp"
 #include "policies/selecting_policies.hpp"
 #include "runtime/scenario.hpp"
 
@@ -16,28 +18,9 @@ using testing::Scenario;
 using testing::Traffic;
 
 /// Passes everything on, and remembers where whole pages of host-tier memory lie.
-class WatchedBackend final : public Backend {
+class WatchedBackend final : public doubles::WrappedBackend {
  public:
-  explicit WatchedBackend(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) {}
-
-  [[nodiscard]] std::string_view name() const noexcept override { return inner_->name(); }
-  [[nodiscard]] Capabilities capabilities() const noexcept override {
-    return inner_->capabilities();
-  }
-  [[nodiscard]] const Ops& ops() const noexcept override { return inner_->ops(); }
-  [[nodiscard]] const Clock& clock() const noexcept override { return inner_->clock(); }
-  [[nodiscard]] Parallel& device_threads() noexcept override { return inner_->device_threads(); }
-  [[nodiscard]] Result<std::unique_ptr<Queue>> make_queue(const QueueOptions& options) override {
-    return inner_->make_queue(options);
-  }
-  [[nodiscard]] Result<std::unique_ptr<Queue>> make_host_queue(
-      const QueueOptions& options) override {
-    return inner_->make_host_queue(options);
-  }
-  [[nodiscard]] MemoryUsage memory(Tier tier) const noexcept override {
-    return inner_->memory(tier);
-  }
-  void reset_peak() noexcept override { inner_->reset_peak(); }
+  using WrappedBackend::WrappedBackend;
 
   void protect(int access) {
     for (const auto& [data, bytes] : pages_) {
@@ -50,42 +33,38 @@ class WatchedBackend final : public Backend {
   static constexpr std::size_t page = 4096;
 
   Result<std::byte*> do_allocate(const AllocationRequest& request) override {
-    TERRACE_ASSIGN(Buffer buffer, inner_->allocate(request));
-    std::byte* const data = buffer.data();
+    TERRACE_ASSIGN(std::byte* const data, WrappedBackend::do_allocate(request));
     if (request.tier == Tier::host && request.alignment >= page && request.bytes >= page) {
       pages_.emplace_back(data, request.bytes / page * page);
     }
-    buffers_.push_back(std::move(buffer));
     return data;
   }
-  void do_release(std::byte* data, const AllocationRequest& /*request*/) noexcept override {
+  void do_release(std::byte* data, const AllocationRequest& request) noexcept override {
     std::erase_if(pages_, [&](const auto& range) { return range.first == data; });
-    std::erase_if(buffers_, [&](const Buffer& buffer) { return buffer.data() == data; });
+    WrappedBackend::do_release(data, request);
   }
 
-  std::unique_ptr<Backend> inner_;
-  std::vector<Buffer> buffers_;
   std::vector<std::pair<std::byte*, std::size_t>> pages_;
 };
 
 /// Makes host pages unreadable around every piece of compute but fetches.
-class HostPagesShut final : public offload::PieceObserver {
+class HostPagesShut final : public doubles::PieceObserver {
  public:
   WatchedBackend* backend = nullptr;
   std::size_t shut = 0;
   bool shut_fetches = false;
 
-  void before(const offload::PieceView& piece) override {
+  void before(const doubles::PieceView& piece) override {
     if (!covers(piece)) return;
     ++shut;
     backend->protect(PROT_NONE);
   }
-  void after(const offload::PieceView& piece) override {
+  void after(const doubles::PieceView& piece) override {
     if (covers(piece)) backend->protect(PROT_READ | PROT_WRITE);
   }
 
  private:
-  [[nodiscard]] bool covers(const offload::PieceView& piece) const {
+  [[nodiscard]] bool covers(const doubles::PieceView& piece) const {
     if (backend == nullptr || piece.queue != "compute") return false;
     return piece.phase == Phase::select || piece.phase == Phase::attend ||
            piece.phase == Phase::update || (shut_fetches && piece.phase == Phase::fetch);
@@ -93,15 +72,14 @@ class HostPagesShut final : public offload::PieceObserver {
 };
 
 void run_with_host_pages_shut(const std::string& policy, bool shut_fetches) {
-  offload::SeededScheduler scheduler(1);
+  doubles::SeededScheduler scheduler(1);
   HostPagesShut shutter;
   shutter.shut_fetches = shut_fetches;
   scheduler.observe(&shutter);
   Scenario scenario;
   scenario.runtime.policy = policy;
-  scenario.backend.scheduler = &scheduler;
-  auto watched =
-      std::make_unique<WatchedBackend>(offload::HostBackend::create(scenario.backend).value());
+  auto watched = std::make_unique<WatchedBackend>(
+      scheduler.wrap(offload::HostBackend::create(scenario.backend).value()));
   WatchedBackend* const backend = watched.get();
   const auto runtime = scenario.open(std::move(watched));
   const Traffic traffic(scenario.runtime.shape, 1);

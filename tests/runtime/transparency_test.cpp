@@ -118,9 +118,9 @@ TEST_P(EachSelectingPolicy, GivesTheSameBitsOnAnyNumberOfThreads) {
 TEST_P(EachSelectingPolicy, GivesTheSameBitsInAnyOrderOfCompletion) {
   const auto expected = outputs_of(scenario_, prompt, step_count);
   for (std::uint64_t seed = 0; seed < testing::random_rounds(10); ++seed) {
-    offload::SeededScheduler scheduler(seed);
+    doubles::SeededScheduler scheduler(seed);
     Scenario other = scenario_;
-    other.backend.scheduler = &scheduler;
+    other.scheduler = &scheduler;
     EXPECT_EQ(outputs_of(other, prompt, step_count), expected) << "seed " << seed;
   }
 }

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "core/temporary_folder.hpp"
+#include "doubles/fault_backend.hpp"
 #include "kernels/seed.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/core/rng.hpp"
-#include "terrace/offload/fault_backend.hpp"
 #include "terrace/tuning/recorder.hpp"
 #include "tuning/recorded_scenario.hpp"
 
@@ -25,12 +25,12 @@ class Lives {
       : recorder_(TraceWriter::create(file, head_of(scenario)).value()),
         traffic_(scenario.runtime.shape, 1) {
     scenario.runtime.observer = &recorder_;
-    auto backend = offload::FaultBackend::wrap(testing::make_scenario_backend(scenario.backend));
+    auto backend = doubles::FaultBackend::wrap(testing::make_scenario_backend(scenario.backend));
     faults_ = backend.get();
     runtime_ = scenario.open(std::move(backend));
   }
 
-  [[nodiscard]] offload::FaultBackend& faults() noexcept { return *faults_; }
+  [[nodiscard]] doubles::FaultBackend& faults() noexcept { return *faults_; }
 
   Drive& open(std::size_t prompt) {
     const Status opened = try_open(prompt);
@@ -72,7 +72,7 @@ class Lives {
  private:
   TraceRecorder recorder_;
   Traffic traffic_;
-  offload::FaultBackend* faults_ = nullptr;  // the runtime's
+  doubles::FaultBackend* faults_ = nullptr;  // the runtime's
   std::unique_ptr<Runtime> runtime_;
   std::vector<std::unique_ptr<Drive>> drives_;
   SequenceCounters counters_;

@@ -8,14 +8,14 @@
 #include <cstring>
 #include <system_error>
 
-#include "../caller_queue.hpp"
-#include "../host_executor.hpp"
-#include "../region_pool.hpp"
-#include "../worker_queue.hpp"
 #include "cuda_memory.hpp"
 #include "cuda_ops.hpp"
 #include "device_health.hpp"
 #include "device_scope.hpp"
+#include "host/host_executor.hpp"
+#include "memory/region_pool.hpp"
+#include "queue/caller_queue.hpp"
+#include "queue/worker_queue.hpp"
 #include "stream_executor.hpp"
 #include "support/check.hpp"
 #include "terrace/offload/cuda/wrap_queue.hpp"
@@ -254,10 +254,7 @@ QueueLimits CudaBackend::limits() const {
 }
 
 Capabilities CudaBackend::capabilities() const noexcept {
-  return {.host_reads_device = false,
-          .moves_bytes = true,
-          .pinned_host = true,
-          .host_node = parts_->node};
+  return {.host_reads_device = false, .pinned_host = true, .host_node = parts_->node};
 }
 
 Result<std::byte*> CudaBackend::do_allocate(const AllocationRequest& request) {

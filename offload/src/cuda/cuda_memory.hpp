@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "../region_pool.hpp"
+#include "memory/region_pool.hpp"
 #include "terrace/offload/host_memory.hpp"
 
 namespace terrace::offload {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "../op_calls.hpp"
+#include "op_calls.hpp"
 #include "terrace/core/op_arguments.hpp"
 #include "terrace/kernels/cuda/ops.hpp"
 #include "terrace/offload/cuda/enqueue.hpp"

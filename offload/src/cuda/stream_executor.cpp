@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "../pause.hpp"
 #include "device_scope.hpp"
+#include "queue/pause.hpp"
 #include "support/check.hpp"
 #include "terrace/kernels/cuda/ops.hpp"
 #include "terrace/offload/cuda/enqueue.hpp"

@@ -17,10 +17,10 @@
 #include <optional>
 #include <vector>
 
-#include "../executor.hpp"
 #include "copy_batch.hpp"
 #include "cuda_memory.hpp"
 #include "device_health.hpp"
+#include "queue/executor.hpp"
 #include "stream_progress.hpp"
 #include "stream_watch.hpp"
 #include "terrace/kernels/cuda/launch.hpp"

@@ -8,8 +8,8 @@
 #include <mutex>
 #include <optional>
 
-#include "../progress.hpp"
 #include "event_pool.hpp"
+#include "queue/progress.hpp"
 #include "terrace/core/queue.hpp"
 
 namespace terrace::offload {

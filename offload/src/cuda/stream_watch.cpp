@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <exception>
 
-#include "../spin.hpp"
 #include "device_scope.hpp"
+#include "queue/spin.hpp"
 #include "terrace/core/assert.hpp"
 
 namespace terrace::offload {

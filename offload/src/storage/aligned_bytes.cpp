@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "../mapped_region.hpp"
+#include "memory/mapped_region.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/offload/storage_file.hpp"
 

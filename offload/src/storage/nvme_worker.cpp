@@ -8,7 +8,7 @@
 #include <system_error>
 #include <utility>
 
-#include "../store_errors.hpp"
+#include "store_errors.hpp"
 #include "terrace/core/assert.hpp"
 
 namespace terrace::offload {

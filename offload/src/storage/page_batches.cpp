@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "../progress.hpp"
-#include "../store_errors.hpp"
+#include "queue/progress.hpp"
+#include "store_errors.hpp"
 
 namespace terrace::offload {
 

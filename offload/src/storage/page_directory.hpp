@@ -7,8 +7,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include "../free_ranges.hpp"
 #include "container_layout.hpp"
+#include "memory/free_ranges.hpp"
 #include "record_block.hpp"
 
 namespace terrace::offload {

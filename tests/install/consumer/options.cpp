@@ -1,10 +1,8 @@
 // One field of each option struct, designated: the others keep their defaults without a word from
 // the compiler, which takes warnings for errors here.
+#include "terrace/core/store.hpp"
 #include "terrace/offload/cuda/wrap_queue.hpp"
-#include "terrace/offload/fault_backend.hpp"
-#include "terrace/offload/fault_store.hpp"
 #include "terrace/offload/host_pages.hpp"
-#include "terrace/offload/memory_store.hpp"
 #include "terrace/offload/parallel.hpp"
 #include "terrace/offload/registry.hpp"
 #include "terrace/offload/slot_pool.hpp"
@@ -32,11 +30,10 @@ std::size_t of_core() {
 std::size_t of_offload() {
   using namespace terrace::offload;
   return count(BackendOptions{.host = {.device_threads = 2}}, BackendOptions{.cuda = {.device = 1}},
-               BackendOptions{.sim = {.host_memory_limit = 1}}, LinkOptions{.latency = {}},
-               LinkOptions{.bandwidth_bytes_per_second = 1}, CallerQueueOptions{.name = "own"},
-               ParallelOptions{.threads = 2}, HostMemoryOptions{.huge_pages = HugePages::on},
-               HostPageOptions{.page_bytes = 1}, SlotPoolOptions{.slot_bytes = 1},
-               MemoryStoreOptions{}, SimCosts{.link = {}}, FaultPlan{}, StoreFaultPlan{});
+               LinkOptions{.latency = {}}, LinkOptions{.bandwidth_bytes_per_second = 1},
+               CallerQueueOptions{.name = "own"}, ParallelOptions{.threads = 2},
+               HostMemoryOptions{.huge_pages = HugePages::on}, HostPageOptions{.page_bytes = 1},
+               SlotPoolOptions{.slot_bytes = 1});
 }
 
 std::size_t of_runtime() {

@@ -61,7 +61,6 @@ class Buffer {
 
 struct Capabilities {
   bool host_reads_device = false;            ///< device pointers may be dereferenced by the host
-  bool moves_bytes = true;                   ///< false on the simulator: costs only
   bool pinned_host = false;                  ///< host memory of `allocate` is page-locked
   std::optional<std::uint32_t> host_node{};  ///< NUMA node it is placed on; none = first touch
 };

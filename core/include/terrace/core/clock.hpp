@@ -1,4 +1,4 @@
-// Time, passed in: production reads the steady clock, tests and the simulator own theirs.
+// Time, passed in: production reads the steady clock, tests own theirs.
 #pragma once
 
 #include <algorithm>

@@ -29,10 +29,9 @@ struct CallerQueueOptions {
 ///          another queue's ticket waits on the calling thread
 /// Threads  none of its own. Ops split themselves over the backend's device threads. One thread
 ///          at a time enqueues
-/// Errors   invalid_argument: not the host backend itself (no decorator around it);
-///          unsupported: the backend has a SeededScheduler. wait_for() gives not_ready when
-///          `wait_timeout` has passed: nothing was enqueued then, and the queue goes on without
-///          the wait
+/// Errors   invalid_argument: not the host backend itself (no decorator around it). wait_for()
+///          gives not_ready when `wait_timeout` has passed: nothing was enqueued then, and the
+///          queue goes on without the wait
 [[nodiscard]] Result<std::unique_ptr<Queue>> make_caller_queue(Backend& backend,
                                                                const CallerQueueOptions& options);
 

@@ -19,14 +19,13 @@
 #include "terrace/offload/host_memory.hpp"
 #include "terrace/offload/link.hpp"
 #include "terrace/offload/memory_ledger.hpp"
-#include "terrace/offload/seeded_scheduler.hpp"
 
 namespace terrace::offload {
 
 class HostExecutor;
 class NamedLanes;
 
-/// Clock, scheduler and observer must outlive the backend.
+/// Clock and observer must outlive the backend.
 struct HostBackendOptions {
   std::size_t device_memory_limit = SIZE_MAX;  ///< bytes
   std::size_t host_memory_limit = SIZE_MAX;    ///< bytes
@@ -37,9 +36,8 @@ struct HostBackendOptions {
   std::size_t queue_capacity = 1024;                    ///< pieces enqueued and not done, per queue
   Duration spin = std::chrono::microseconds(20);        ///< before a thread sleeps
   Duration enqueue_timeout = std::chrono::seconds(30);  ///< a full queue holds its caller up
-  const Clock* clock = nullptr;          ///< of counters; null = steady. Deadlines are steady time
-  SeededScheduler* scheduler = nullptr;  ///< null = threads
-  WorkObserver* observer = nullptr;      ///< sees the work of threaded queues; null for nobody
+  const Clock* clock = nullptr;      ///< of counters; null = steady. Deadlines are steady time
+  WorkObserver* observer = nullptr;  ///< sees the work of its queues; null for nobody
 };
 
 class HostBackend final : public Backend {
@@ -51,7 +49,7 @@ class HostBackend final : public Backend {
 
   [[nodiscard]] std::string_view name() const noexcept override { return "host"; }
   [[nodiscard]] Capabilities capabilities() const noexcept override {
-    return {.host_reads_device = true, .moves_bytes = true, .host_node = options_.numa_node};
+    return {.host_reads_device = true, .host_node = options_.numa_node};
   }
   [[nodiscard]] const Ops& ops() const noexcept override;
   [[nodiscard]] const Clock& clock() const noexcept override { return *options_.clock; }

@@ -43,7 +43,6 @@ struct HostMemoryOptions {
   HugePages huge_pages = HugePages::automatic;
   std::optional<std::uint32_t> numa_node{};  ///< where pages go; none = the first touch decides
   bool lock = false;                         ///< try mlock; the report says what it got
-  bool touch = true;                         ///< fault every page in when its region is mapped
   std::size_t region_bytes = std::size_t{2} << 20;  ///< smallest region; larger ones as asked for
   Parallel* parallel = nullptr;                     ///< touches pages; null = the caller's thread
   MemoryPinner* pinner = nullptr;                   ///< null = memory is not locked for a device

@@ -14,14 +14,12 @@
 #include "terrace/offload/caller_queue.hpp"
 #include "terrace/offload/cuda/cuda_backend.hpp"
 #include "terrace/offload/host_backend.hpp"
-#include "terrace/offload/sim_backend.hpp"
 
 namespace terrace::offload {
 
 struct BackendOptions {
   HostBackendOptions host{};
   CudaBackendOptions cuda{};
-  SimBackendOptions sim{};
 
   /// Reads the keys of a resolved config that are about a backend: limits of memory, threads, the
   /// link that the host backend imitates, huge pages, NUMA placement, the deadline. A container's
@@ -31,7 +29,7 @@ struct BackendOptions {
 
 /// Which backend a name led to.
 struct BackendChoice {
-  std::string_view name = {};  ///< host, cuda or sim; static
+  std::string_view name = {};  ///< host or cuda; static
   std::string reason = {};     ///< why this one
   std::string device = {};     ///< its name; empty where the host computes
 };
@@ -47,9 +45,9 @@ struct BackendInfo {
   std::string reason = {};  ///< what it is, or why it is not available
 };
 
-/// Makes the backend that `name` (auto, host, cuda or sim) means. Never another one: auto takes the
-/// host only where CUDA cannot be used at all (unsupported); a device that is there and fails is an
-/// error. Objects that `options` points to (clocks, observers, a scheduler) must outlive the
+/// Makes the backend that `name` (auto, host or cuda) means. Never another one: auto takes the host
+/// only where CUDA cannot be used at all (unsupported); a device that is there and fails is an
+/// error. Objects that `options` points to (clocks, observers) must outlive the
 /// backend.
 ///
 /// Errors   invalid_argument: no such name; unsupported: not compiled in, or no device; else what
@@ -64,8 +62,8 @@ struct BackendInfo {
 [[nodiscard]] Result<std::unique_ptr<Queue>> wrap_stream(Backend& backend, void* stream,
                                                          const CallerQueueOptions& options);
 
-/// Every backend Terrace knows, in the order of `auto`'s preference, the simulator last. Whether
-/// there is a device for it is looked up anew.
+/// Every backend Terrace knows, in the order of `auto`'s preference. Whether there is a device
+/// for it is looked up anew.
 [[nodiscard]] std::vector<BackendInfo> list_backends();
 
 }  // namespace terrace::offload

@@ -1,13 +1,15 @@
-#include "terrace/offload/fault_store.hpp"
+#include "doubles/fault_store.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <thread>
 
-#include "progress.hpp"
-#include "store_errors.hpp"
+#include "queue/progress.hpp"
+#include "storage/store_errors.hpp"
 
-namespace terrace::offload {
+namespace terrace::doubles {
+
+using offload::deadline_after;
 
 void FaultStore::arm(const StoreFaultPlan& plan) {
   const std::scoped_lock lock(mutex_);
@@ -17,7 +19,7 @@ void FaultStore::arm(const StoreFaultPlan& plan) {
 }
 
 Result<StoreTicket> FaultStore::submit(std::span<PageRequest> batch) {
-  TERRACE_TRY(check_batch(name(), batch));
+  TERRACE_TRY(offload::check_batch(name(), batch));
   const std::scoped_lock lock(mutex_);
   if (pending_.size() >= plan_.batches_max) {
     return fail(Errc::out_of_memory, "store {}: {} batches are under way", name(), pending_.size());
@@ -29,7 +31,7 @@ Result<StoreTicket> FaultStore::submit(std::span<PageRequest> batch) {
 
 Result<bool> FaultStore::poll(StoreTicket ticket) {
   const std::scoped_lock lock(mutex_);
-  if (ticket.number > batches_) return unknown_batch(name(), ticket);
+  if (ticket.number > batches_) return offload::unknown_batch(name(), ticket);
   run_due(ticket.number);
   return !pending(ticket.number);
 }
@@ -100,4 +102,4 @@ bool FaultStore::pending(std::uint64_t number) const {
   return std::ranges::find(pending_, number, &Batch::number) != pending_.end();
 }
 
-}  // namespace terrace::offload
+}  // namespace terrace::doubles

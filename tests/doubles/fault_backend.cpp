@@ -1,17 +1,16 @@
-#include "terrace/offload/fault_backend.hpp"
+#include "doubles/fault_backend.hpp"
 
 #include <algorithm>
 #include <array>
 #include <mutex>
 #include <thread>
-#include <unordered_map>
 #include <utility>
 
 #include "terrace/core/rng.hpp"
 
-namespace terrace::offload {
+namespace terrace::doubles {
 
-/// The plan under way, and the memory of the backend below.
+/// The plan under way.
 class FaultBackend::Faults {
  public:
   struct Verdict {
@@ -59,18 +58,6 @@ class FaultBackend::Faults {
                 allocations_, request.bytes, to_string(request.tier));
   }
 
-  std::byte* hold(Buffer buffer) {
-    const std::scoped_lock lock(mutex_);
-    std::byte* const data = buffer.data();
-    buffers_.emplace(data, std::move(buffer));
-    return data;
-  }
-
-  void let_go(std::byte* data) {
-    const std::scoped_lock lock(mutex_);
-    buffers_.erase(data);
-  }
-
  private:
   mutable std::mutex mutex_;
   FaultPlan plan_;
@@ -78,7 +65,6 @@ class FaultBackend::Faults {
   std::array<std::uint64_t, phase_count> seen_{};
   std::uint64_t allocations_ = 0;
   FaultCounters counters_;
-  std::unordered_map<std::byte*, Buffer> buffers_;
 };
 
 /// Puts a failing or a slow piece in place of, or before, the one that is meant.
@@ -153,7 +139,7 @@ std::unique_ptr<FaultBackend> FaultBackend::wrap(std::unique_ptr<Backend> inner)
 }
 
 FaultBackend::FaultBackend(std::unique_ptr<Backend> inner)
-    : inner_(std::move(inner)), faults_(std::make_unique<Faults>()) {}
+    : WrappedBackend(std::move(inner)), faults_(std::make_unique<Faults>()) {}
 
 FaultBackend::~FaultBackend() = default;
 
@@ -161,23 +147,18 @@ void FaultBackend::arm(const FaultPlan& plan) { faults_->arm(plan); }
 FaultCounters FaultBackend::counters() const { return faults_->counters(); }
 
 Result<std::unique_ptr<Queue>> FaultBackend::make_queue(const QueueOptions& options) {
-  TERRACE_ASSIGN(auto inner, inner_->make_queue(options));
-  return std::make_unique<FaultQueue>(std::move(inner), *faults_);
+  TERRACE_ASSIGN(auto queue, inner().make_queue(options));
+  return std::make_unique<FaultQueue>(std::move(queue), *faults_);
 }
 
 Result<std::unique_ptr<Queue>> FaultBackend::make_host_queue(const QueueOptions& options) {
-  TERRACE_ASSIGN(auto inner, inner_->make_host_queue(options));
-  return std::make_unique<FaultQueue>(std::move(inner), *faults_);
+  TERRACE_ASSIGN(auto queue, inner().make_host_queue(options));
+  return std::make_unique<FaultQueue>(std::move(queue), *faults_);
 }
 
 Result<std::byte*> FaultBackend::do_allocate(const AllocationRequest& request) {
   TERRACE_TRY(faults_->judge_allocation(request));
-  TERRACE_ASSIGN(Buffer buffer, inner_->allocate(request));
-  return faults_->hold(std::move(buffer));
+  return WrappedBackend::do_allocate(request);
 }
 
-void FaultBackend::do_release(std::byte* data, const AllocationRequest& /*request*/) noexcept {
-  faults_->let_go(data);
-}
-
-}  // namespace terrace::offload
+}  // namespace terrace::doubles

@@ -3,13 +3,12 @@
 #include <cstring>
 #include <utility>
 
-#include "caller_queue.hpp"
 #include "host_executor.hpp"
-#include "named_lanes.hpp"
-#include "stepped_queue.hpp"
+#include "queue/caller_queue.hpp"
+#include "queue/named_lanes.hpp"
+#include "queue/worker_queue.hpp"
 #include "terrace/offload/host_ops.hpp"
 #include "terrace/offload/parallel.hpp"
-#include "worker_queue.hpp"
 
 namespace terrace::offload {
 namespace {
@@ -54,13 +53,6 @@ const Ops& HostBackend::ops() const noexcept { return host_ops(); }
 
 Result<std::unique_ptr<Queue>> HostBackend::make(const QueueOptions& options, Parallel& threads,
                                                  Link* link) {
-  if (options_.scheduler != nullptr) {
-    return std::make_unique<SteppedQueue>(
-        SteppedQueueSetup{.name = options.name,
-                          .stepper = &options_.scheduler->stepper(),
-                          .threads = &threads,
-                          .clock = options_.clock});
-  }
   return WorkerQueue::create(executor(options.name, threads, link),
                              {.limits = {.capacity = options_.queue_capacity,
                                          .spin = options_.spin,
@@ -86,12 +78,6 @@ Result<std::unique_ptr<Queue>> make_caller_queue(Backend& backend,
                 "queue {}: backend {} does not compute on threads of the host; on cuda, "
                 "wrap_queue() takes a stream",
                 options.name, backend.name());
-  }
-  if (host->options_.scheduler != nullptr) {
-    return fail(Errc::unsupported,
-                "queue {}: a scheduler decides when work of this backend runs; open the backend "
-                "without one",
-                options.name);
   }
   return std::make_unique<CallerQueue>(
       host->executor(options.name, *host->device_threads_, &host->link_),

@@ -1,12 +1,12 @@
-#include "terrace/offload/memory_store.hpp"
+#include "doubles/memory_store.hpp"
 
 #include <xxhash.h>
 
 #include <cstring>
 
-#include "store_errors.hpp"
+#include "storage/store_errors.hpp"
 
-namespace terrace::offload {
+namespace terrace::doubles {
 namespace {
 
 std::uint64_t checksum(const std::vector<std::byte>& bytes) noexcept {
@@ -16,7 +16,7 @@ std::uint64_t checksum(const std::vector<std::byte>& bytes) noexcept {
 }  // namespace
 
 Result<StoreTicket> MemoryStore::submit(std::span<PageRequest> batch) {
-  TERRACE_TRY(check_batch(name(), batch));
+  TERRACE_TRY(offload::check_batch(name(), batch));
   const std::scoped_lock lock(mutex_);
   for (PageRequest& request : batch) request.status = carry_out(request);
   return StoreTicket{++batches_};
@@ -24,7 +24,7 @@ Result<StoreTicket> MemoryStore::submit(std::span<PageRequest> batch) {
 
 Result<bool> MemoryStore::poll(StoreTicket ticket) {
   const std::scoped_lock lock(mutex_);
-  if (ticket.number > batches_) return unknown_batch(name(), ticket);
+  if (ticket.number > batches_) return offload::unknown_batch(name(), ticket);
   return true;
 }
 
@@ -34,7 +34,7 @@ Status MemoryStore::wait(StoreTicket ticket, Duration /*timeout*/) {
 }
 
 Status MemoryStore::carry_out(PageRequest& request) {
-  TERRACE_TRY(check_memory(name(), request));
+  TERRACE_TRY(offload::check_memory(name(), request));
   switch (request.verb) {
     case PageVerb::get:
       return get(request);
@@ -50,12 +50,12 @@ Status MemoryStore::carry_out(PageRequest& request) {
 
 Status MemoryStore::get(const PageRequest& request) const {
   const auto found = pages_.find(request.key);
-  if (found == pages_.end()) return unknown_page(name(), request.key);
+  if (found == pages_.end()) return offload::unknown_page(name(), request.key);
   const Page& page = found->second;
   if (page.bytes.size() != request.bytes) {
-    return other_size(name(), request, page.bytes.size());
+    return offload::other_size(name(), request, page.bytes.size());
   }
-  if (checksum(page.bytes) != page.checksum) return corrupt_page(name(), request.key);
+  if (checksum(page.bytes) != page.checksum) return offload::corrupt_page(name(), request.key);
   if (request.bytes != 0) std::memcpy(request.data, page.bytes.data(), request.bytes);
   return {};
 }
@@ -77,7 +77,7 @@ Status MemoryStore::put(const PageRequest& request) {
 
 Status MemoryStore::erase(const PageRequest& request) {
   const auto found = pages_.find(request.key);
-  if (found == pages_.end()) return unknown_page(name(), request.key);
+  if (found == pages_.end()) return offload::unknown_page(name(), request.key);
   bytes_in_use_ -= found->second.bytes.size();
   pages_.erase(found);
   return {};
@@ -86,7 +86,7 @@ Status MemoryStore::erase(const PageRequest& request) {
 Status MemoryStore::find(PageRequest& request) const {
   const auto found = pages_.find(request.key);
   request.bytes = found == pages_.end() ? 0 : found->second.bytes.size();
-  if (found == pages_.end()) return unknown_page(name(), request.key);
+  if (found == pages_.end()) return offload::unknown_page(name(), request.key);
   return {};
 }
 
@@ -108,4 +108,4 @@ bool MemoryStore::damage(PageKey key) {
   return true;
 }
 
-}  // namespace terrace::offload
+}  // namespace terrace::doubles

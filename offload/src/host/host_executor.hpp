@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "executor.hpp"
-#include "pause.hpp"
+#include "queue/executor.hpp"
+#include "queue/pause.hpp"
 #include "terrace/offload/link.hpp"
 
 namespace terrace::offload {

@@ -10,7 +10,7 @@
 
 #include "terrace/core/store.hpp"
 
-namespace terrace::offload {
+namespace terrace::doubles {
 
 struct MemoryStoreOptions {
   std::size_t capacity_bytes = SIZE_MAX;  ///< of pages held
@@ -51,4 +51,4 @@ class MemoryStore final : public Store {
   std::uint64_t batches_ = 0;
 };
 
-}  // namespace terrace::offload
+}  // namespace terrace::doubles

@@ -12,7 +12,7 @@
 #include "terrace/core/rng.hpp"
 #include "terrace/core/store.hpp"
 
-namespace terrace::offload {
+namespace terrace::doubles {
 
 struct StoreFaultPlan {
   PageVerb verb = PageVerb::get;
@@ -60,4 +60,4 @@ class FaultStore final : public Store {
   std::deque<Batch> pending_;
 };
 
-}  // namespace terrace::offload
+}  // namespace terrace::doubles

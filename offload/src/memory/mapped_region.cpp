@@ -59,10 +59,8 @@ Result<MappedRegion> MappedRegion::map(std::size_t bytes, const HostMemoryOption
   if (topology != nullptr && options.numa_node) {
     region.placed_ = topology->bind_memory(region.range_, *options.numa_node).has_value();
   }
-  if (options.touch) {
-    Serial serial;
-    touch(region.range_, options.parallel != nullptr ? *options.parallel : serial);
-  }
+  Serial serial;
+  touch(region.range_, options.parallel != nullptr ? *options.parallel : serial);
   if (options.lock) region.locked_ = mlock(base, rounded) == 0;
   return region;
 }

@@ -7,15 +7,15 @@
 // All else passes through. Ops are enqueued on the queues that it makes, so they can fail as well.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
-#include "terrace/core/backend.hpp"
+#include "doubles/wrapped_backend.hpp"
 
-namespace terrace::offload {
+namespace terrace::doubles {
 
 /// The copy, call or op of `phase` that fails, counted over all queues from the last arm().
 struct PieceFault {
@@ -42,7 +42,7 @@ struct FaultCounters {
 };
 
 /// Threads  as any backend; arm() from any thread
-class FaultBackend final : public Backend {
+class FaultBackend final : public WrappedBackend {
  public:
   [[nodiscard]] static std::unique_ptr<FaultBackend> wrap(std::unique_ptr<Backend> inner);
   ~FaultBackend() override;
@@ -51,30 +51,17 @@ class FaultBackend final : public Backend {
   void arm(const FaultPlan& plan);
   [[nodiscard]] FaultCounters counters() const;
 
-  [[nodiscard]] std::string_view name() const noexcept override { return inner_->name(); }
-  [[nodiscard]] Capabilities capabilities() const noexcept override {
-    return inner_->capabilities();
-  }
-  [[nodiscard]] const Ops& ops() const noexcept override { return inner_->ops(); }
-  [[nodiscard]] const Clock& clock() const noexcept override { return inner_->clock(); }
-  [[nodiscard]] Parallel& device_threads() noexcept override { return inner_->device_threads(); }
   [[nodiscard]] Result<std::unique_ptr<Queue>> make_queue(const QueueOptions& options) override;
   [[nodiscard]] Result<std::unique_ptr<Queue>> make_host_queue(
       const QueueOptions& options) override;
-  [[nodiscard]] MemoryUsage memory(Tier tier) const noexcept override {
-    return inner_->memory(tier);
-  }
-  void reset_peak() noexcept override { inner_->reset_peak(); }
 
  private:
   class Faults;
   class FaultQueue;
   explicit FaultBackend(std::unique_ptr<Backend> inner);
   Result<std::byte*> do_allocate(const AllocationRequest& request) override;
-  void do_release(std::byte* data, const AllocationRequest& request) noexcept override;
 
-  std::unique_ptr<Backend> inner_;
   std::unique_ptr<Faults> faults_;
 };
 
-}  // namespace terrace::offload
+}  // namespace terrace::doubles

@@ -1,9 +1,9 @@
-// A host backend without threads, for tests: its queues keep their work, and whoever waits or
-// polls runs it, piece by piece, in an order drawn from a seed among those the ordering rule
-// allows. Equal seeds and equal calls give equal runs.
+// The host backend without threads: queues keep their work, and a wait or a poll runs it, piece by
+// piece, in an order drawn from a seed among those the ordering rule allows. Equal seeds and equal
+// calls give equal runs.
 //
 //   SeededScheduler scheduler(seed);
-//   auto backend = HostBackend::create({.scheduler = &scheduler});
+//   auto backend = scheduler.wrap(HostBackend::create({}).value());
 //
 // Imitated links cost no time here. One thread only.
 #pragma once
@@ -13,9 +13,9 @@
 #include <memory>
 #include <string_view>
 
-#include "terrace/core/queue.hpp"
+#include "terrace/core/backend.hpp"
 
-namespace terrace::offload {
+namespace terrace::doubles {
 
 class Stepper;
 
@@ -41,6 +41,10 @@ class SeededScheduler {
   SeededScheduler& operator=(const SeededScheduler&) = delete;
   ~SeededScheduler();
 
+  /// Returns a backend with the memory, ops and device threads of `host`, whose queues are this
+  /// scheduler's. The scheduler must outlive it.
+  [[nodiscard]] std::unique_ptr<Backend> wrap(std::unique_ptr<Backend> host);
+
   /// Sets who looks on; null for nobody. It must outlive its use.
   void observe(PieceObserver* observer) noexcept;
 
@@ -51,11 +55,7 @@ class SeededScheduler {
   [[nodiscard]] std::size_t steps() const noexcept;
 
  private:
-  friend class HostBackend;
-  class State;
-  [[nodiscard]] Stepper& stepper() noexcept;
-
-  std::unique_ptr<State> state_;
+  std::unique_ptr<Stepper> stepper_;
 };
 
-}  // namespace terrace::offload
+}  // namespace terrace::doubles
