@@ -6,9 +6,9 @@
 namespace terrace {
 namespace {
 
-bool lacks_device_memory(const Status& reserved) noexcept {
+bool lacks(Tier tier, const Status& reserved) noexcept {
   return !reserved && reserved.error().code == Errc::out_of_memory &&
-         reserved.error().lacks == Tier::device;
+         reserved.error().lacks == tier;
 }
 
 }  // namespace
@@ -29,8 +29,9 @@ void Reclaimer::leave(SequenceState& sequence) {
 Status Reclaimer::make_room(SequenceState& requester, FunctionRef<Status()> reserve) {
   Status reserved = reserve();
   // Once: what a failed try gives back to the pools could be trimmed for ever.
-  if (lacks_device_memory(reserved) && runtime_.trim_pools()) reserved = reserve();
-  while (lacks_device_memory(reserved) && spill(requester)) reserved = reserve();
+  if (lacks(Tier::host, reserved) && runtime_.release_step_memory()) reserved = reserve();
+  if (lacks(Tier::device, reserved) && runtime_.trim_pools()) reserved = reserve();
+  while (lacks(Tier::device, reserved) && spill(requester)) reserved = reserve();
   return reserved;
 }
 

@@ -1,11 +1,11 @@
-// Makes room in device memory for a sequence that finds none. What can be spared is given up in
-// this order, and each time the sequence tries again:
+// Makes room for a sequence that finds no device memory. The reclaimer gives up, in this order, and
+// each time the sequence tries again:
 //
 //   memory of steps that is not under way, and empty slabs of blocks
 //   the sequence's own blocks that its next step does not need, and copies that its cache has
 //   those of the other sequences, unless a call of theirs is under way
 //
-// Other tiers have nothing that can be spared: every row lies in host memory once.
+// Where host memory lacks, it gives up that of steps alone: every row lies there once.
 #pragma once
 
 #include <mutex>

@@ -516,6 +516,9 @@ class Tune(Traced):
         self.fails(2, "tune lacks --trace FILE, what to tune for; --device-memory SIZE", "tune")
         self.fails(2, "tune lacks --trace FILE", "tune", "--device-memory", "4MiB")
         self.fails(2, "give at least", *tune, "--device-memory", "1KiB")
+        refused = terrace(*tune, "--device-memory", "1KiB").stderr
+        least = refused.split("give at least ")[1].strip().replace(" ", "")
+        self.assertEqual(terrace(*tune, "--device-memory", least).returncode, 0, refused)
         self.fails(2, "did you mean lru?", *tune, "--device-memory", "4MiB", "--policies", "lruu")
         self.fails(2, "--policies: cache.policy", *tune, "--device-memory", "4MiB", "--policies",
                    "none")

@@ -211,6 +211,14 @@ std::size_t MemoryPlan::step_bytes(std::size_t device_memory) const noexcept {
   return step_room(query).bytes(step.shape);
 }
 
+std::size_t MemoryPlan::least_memory() const noexcept {
+  const std::size_t beside = std::max(least_bytes, fixed_bytes + slot_bytes);
+  // More memory lets a step take more, by an eighth of it at most.
+  std::size_t memory = beside;
+  while (memory < beside + step_bytes(memory)) memory = beside + step_bytes(memory);
+  return memory;
+}
+
 bool MemoryPlan::fits(std::size_t device_memory) const noexcept {
   return device_memory >= least_bytes + step_bytes(device_memory);
 }

@@ -31,6 +31,8 @@ struct MemoryPlan {
 
   /// Returns the slots per layer that fit, none where a run without a cache does not.
   [[nodiscard]] std::size_t slots(std::size_t device_memory) const noexcept;
+  /// Returns the least device memory in which a run with a cache of one slot fits.
+  [[nodiscard]] std::size_t least_memory() const noexcept;
   /// Returns whether a run without a cache fits.
   [[nodiscard]] bool fits(std::size_t device_memory) const noexcept;
 

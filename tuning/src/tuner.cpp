@@ -286,9 +286,7 @@ Result<std::vector<TunedRow>> first_rows(const TuneRequest& request, TuneResult&
   std::size_t least = SIZE_MAX;
   for (const CacheUnit& unit : cache_units(result.head)) {
     const MemoryPlan plan = plan_memory(result.head, result.end, result.extent, unit);
-    const std::size_t beside = plan.step_bytes(request.device_memory);
-    least =
-        std::min(least, beside + std::max(plan.least_bytes, plan.fixed_bytes + plan.slot_bytes));
+    least = std::min(least, plan.least_memory());
     const std::size_t slots = plan.slots(request.device_memory);
     if (slots == 0) continue;
     for (const CacheOptions& choice : choices) {

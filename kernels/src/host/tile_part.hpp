@@ -48,7 +48,7 @@ constexpr std::size_t lanes_max = 16;
 /// reading them twice.
 constexpr std::size_t few_heads_max = 8;
 
-/// What is known of each head of a part. There is room for as many more as are computed together.
+/// One value for each head of a part, with room for as many more as are computed together.
 template <typename Number>
 using OfHeads = Number[part_heads_max + 4];
 

@@ -51,7 +51,11 @@ Status IndexBuilder::build(Layer& layer, TokenRange tokens, TokenRange hidden_by
   index.building = true;
   ++context_.counters.builds;
   index.coverage.start(tokens);
-  TERRACE_TRY(room_.device().stage(layer, tokens, /*with_fixed=*/true));
+  const Result<std::size_t> staged = room_.device().stage(layer, tokens, /*with_fixed=*/true);
+  if (!staged) {
+    room_.device().mark_stale(layer);
+    return tl::unexpected(staged.error());
+  }
   return room_.device().send();
 }
 

@@ -61,7 +61,7 @@ Status PromptIndexer::take_hints(Layer& layer, Queue& compute) const {
   if (!asks_for_hints(context_.traits()) || !layer.index.hints) return {};
   const auto add = [&context = context_, &index = layer.index]() -> Result<std::size_t> {
     index.build.hints.query_window.clear();
-    // What is added stays where it is: the step may be given up.
+    // The hints that are added stay where they are, too: the step may be given up.
     append_hints(context, index.build.hints, *index.hints);
     append_hints(context, index.build.hints, index.piece_hints);
     return 0;

@@ -25,7 +25,8 @@ class PromptIndexer {
   /// Errors: those of coding, not_ready.
   Status begin(std::size_t end);
   [[nodiscard]] bool is_under_way() const noexcept { return under_way_; }
-  /// A step that was to bring a prompt's end has not begun.
+  /// A step that was to bring a prompt's end has not begun. Room and notes stay as begin() left
+  /// them.
   void forget() noexcept { under_way_ = false; }
   /// Enqueues on `compute` the adding of the prompt's hints to those that the build reads, behind
   /// the copying of the last piece's.

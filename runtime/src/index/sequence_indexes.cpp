@@ -16,12 +16,10 @@ SequenceIndexes::SequenceIndexes(SequenceContext& context, LayerSpan layers)
 Status SequenceIndexes::prepare() {
   // First, while nothing is being coded: an index changes hands between two extensions.
   TERRACE_TRY(refresh.go_on());
+  // A prompt that found no room for a larger index has left none.
+  TERRACE_TRY(context_.reclaiming([&] { return room.reserve(room.indexed_end()); }));
   TERRACE_TRY(upkeep.code_passed_tokens());
-  if (room.streams()) {
-    // A prompt that found no room for a larger index has left none.
-    TERRACE_TRY(context_.reclaiming([&] { return room.reserve(room.indexed_end()); }));
-    TERRACE_TRY(room.device().prefetch(*layers_.front(), context_.length));
-  }
+  if (room.streams()) TERRACE_TRY(room.device().prefetch(*layers_.front(), context_.length));
   room.ready = true;
   return {};
 }

@@ -102,7 +102,8 @@ std::size_t DeviceNeed::step() const noexcept {
 std::size_t DeviceNeed::shared() const noexcept {
   const KvShape& shape = terms_.shape();
   const std::size_t block_tokens = terms_.options().block_tokens;
-  const bool streams = blocks_.tiled_layers() > 0;
+  // Beside a member whose rows pass by tiles, a shorter one may bring the larger piece.
+  const bool streams = !terms_.traits().keeps_everything;
   return step_room({.shape = shape,
                     .block_tokens = block_tokens,
                     .device_memory = terms_.runtime.backend->memory(Tier::device).limit,

@@ -20,10 +20,15 @@ Status LentStepMemory::reserve(Buffer& buffer, std::size_t bytes, bool relied_on
   return {};
 }
 
-void LentStepMemory::begin_member(bool again) noexcept {
+void LentStepMemory::begin_member() noexcept {
   asked_ = promised_;
-  least_ = again;
-  if (!again || memory_ == nullptr) return;
+  least_ = false;
+}
+
+void LentStepMemory::begin_member_in_least_room() noexcept {
+  begin_member();
+  least_ = true;
+  if (memory_ == nullptr) return;
   if (!promised_.state) memory_->state = {};
   if (!promised_.tiles) memory_->tiles = {};
   if (promised_.queries == 0) {

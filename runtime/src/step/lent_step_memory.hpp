@@ -1,7 +1,7 @@
 // The runtime's memory for steps, as one step at a time has it. The members of a step reserve it
 // one after the other as they begin:
 //
-//   memory.begin_member(again);     // before each try
+//   memory.begin_member();          // before each try
 //   memory.reserve_room(tokens, 0); // and tables, and queries: may fail
 //   memory.promise();               // it takes part: the next members leave this memory alone
 #pragma once
@@ -32,9 +32,11 @@ class LentStepMemory {
 
   // A member that begins. Errors: out_of_memory; what was promised before is still there.
 
-  /// Forgets what a member has reserved that takes no part. `again`: the member has found no memory
-  /// before; what nobody relies on is given back, and state and tiles are as small as they may be.
-  void begin_member(bool again) noexcept;
+  /// Forgets what a member has reserved that takes no part.
+  void begin_member() noexcept;
+  /// The same of a member that has found no memory: what nobody relies on is given back, and state
+  /// and tiles are as small as they may be.
+  void begin_member_in_least_room() noexcept;
   /// Has room for `tokens` query tokens that attend exactly, and for tiles of so many rows, as
   /// step_room() says.
   Status reserve_room(std::size_t tokens, std::size_t rows);

@@ -127,6 +127,8 @@ class Participant {
   /// Whether rows outside sinks and window may lie on the host alone: they pass in tiles.
   [[nodiscard]] bool may_store_on_host() const noexcept;
   Status reserve(LentStepMemory& memory);
+  /// Errors: out_of_memory, also where others have some to spare.
+  Status try_reserve(LentStepMemory& memory);
   /// Returns whether rows of a layer that the step attends to may lie on the host alone, once there
   /// is room for the rows that have to lie in device memory.
   [[nodiscard]] bool may_stream(const Layer& layer) const;

@@ -54,7 +54,8 @@ Status Participant::begin_tokens(std::size_t tokens, LentStepMemory& memory) {
     TERRACE_TRY(parts_.recovering(parts_.indexes.prompt.begin(context_.prompt.end)));
   }
   if (const Status reserved = reserve(memory); !reserved) {
-    if (!parts_.indexes.prompt.is_under_way()) return reserved;
+    const bool lacks_memory = reserved.error().code == Errc::out_of_memory;
+    if (!parts_.indexes.prompt.is_under_way() || !lacks_memory) return reserved;
     // The prompt is indexed after the step, when the step's own memory is free again.
     TERRACE_TRY(give_up_indexing(context_.deadline()));
     TERRACE_TRY(reserve(memory));
@@ -150,6 +151,8 @@ bool Participant::may_store_on_host() const noexcept {
 
 bool Participant::may_stream(const Layer& layer) const {
   const std::size_t length = context_.length + tokens_;
+  // A budget that is dealt anew may need blocks that are not there.
+  if (!layer.rows.all_on_device(context_.length / context_.block_tokens())) return true;
   const auto blocks = std::views::iota(std::size_t{0}, divide_up(length, context_.block_tokens()));
   return !std::ranges::all_of(blocks,
                               [&](std::size_t block) { return layer.needs_block(block, length); });
@@ -164,7 +167,7 @@ Status Participant::reserve_tiles(LentStepMemory& memory) {
 }
 
 void Participant::give_back(const Status& refused, std::size_t blocks, LentStepMemory& memory) {
-  memory.begin_member(/*again=*/true);
+  memory.begin_member_in_least_room();
   parts_.rows.trim(blocks);
   static_cast<void>(parts_.recovering(refused));
   context_.journal.note_loss();
@@ -178,43 +181,43 @@ void Participant::give_back(const Status& refused, std::size_t blocks, LentStepM
   parts_.workspace.reset();
 }
 
+Status Participant::try_reserve(LentStepMemory& memory) {
+  const std::size_t length = context_.length + tokens_;
+  const std::size_t block = context_.length / context_.block_tokens();
+  const std::size_t end = divide_up(length, context_.block_tokens());
+  TERRACE_TRY(memory.reserve_queries(tokens_));
+  TERRACE_TRY(parts_.rows.reserve_positions(length));
+  TERRACE_TRY(parts_.rows.own_blocks(block, end));
+  // Rows come last: they make room for each other, and for nothing else, block by block.
+  if (exact_) TERRACE_TRY(reserve_tiles(memory));
+  TERRACE_TRY(may_store_on_host() ? parts_.rows.place_needed(block, length)
+                                  : parts_.rows.place_blocks(block, end));
+  TERRACE_TRY(parts_.workspace.reserve(length, parts_.layers));
+  TERRACE_TRY(parts_.retention.reserve());
+  if (parts_.retention.inputs.wants_weights()) {
+    TERRACE_TRY(parts_.retention.weights.begin_step(
+        {.count = tokens_,
+         .columns = exact_ ? length : parts_.workspace.retained_entries(length),
+         .together = exact_,
+         .of_prompt = prompt_}));
+  }
+  // The cache takes the rest: blocks that it takes before are spilled for the others, and taken
+  // again.
+  return parts_.cache.reserve(length);
+}
+
 Status Participant::reserve(LentStepMemory& memory) {
   const std::size_t blocks = parts_.rows.blocks();
   const std::size_t length = context_.length + tokens_;
-  const std::size_t block = context_.length / context_.block_tokens();
   for (const auto& layer : parts_.layers) {
     layer->reserve_tokens(std::max<std::size_t>(1, single_tokens()));
   }
-  const auto try_all = [&](bool again) -> Status {
-    memory.begin_member(again);
-    TERRACE_TRY(memory.reserve_queries(tokens_));
-    TERRACE_TRY(parts_.rows.reserve_positions(length));
-    const std::size_t end = divide_up(length, context_.block_tokens());
-    TERRACE_TRY(parts_.rows.own_blocks(block, end));
-    // Rows come last: they make room for each other, and for nothing else, block by block.
-    if (exact_) TERRACE_TRY(reserve_tiles(memory));
-    if (may_store_on_host()) {
-      TERRACE_TRY(parts_.rows.place_needed(block, length));
-    } else {
-      TERRACE_TRY(parts_.rows.place_blocks(block, end));
-    }
-    TERRACE_TRY(parts_.workspace.reserve(length, parts_.layers));
-    TERRACE_TRY(parts_.retention.reserve());
-    if (parts_.retention.inputs.wants_weights()) {
-      TERRACE_TRY(parts_.retention.weights.begin_step(
-          {.count = tokens_,
-           .columns = exact_ ? length : parts_.workspace.retained_entries(length),
-           .together = exact_,
-           .of_prompt = prompt_}));
-    }
-    // The cache takes what is left: what it takes before is spilled for the others, and taken
-    // again.
-    return parts_.cache.reserve(length);
-  };
   const auto reserve_all = [&]() -> Status {
-    const Status reserved = try_all(/*again=*/false);
-    const bool lacks = !reserved && reserved.error().code == Errc::out_of_memory;
-    return lacks ? try_all(/*again=*/true) : reserved;
+    memory.begin_member();
+    const Status reserved = try_reserve(memory);
+    if (reserved || reserved.error().code != Errc::out_of_memory) return reserved;
+    memory.begin_member_in_least_room();
+    return try_reserve(memory);
   };
   if (const Status reserved = parts_.rows.reclaiming_for(length, reserve_all); !reserved) {
     give_back(reserved, blocks, memory);

@@ -17,7 +17,7 @@ namespace terrace {
 /// stand for 1, and those above `tokens` for `tokens`.
 struct NeedQuery {
   std::size_t tokens = 0;         ///< that it grows to, prompts and outputs
-  std::size_t step_tokens = 1;    ///< of a prompt's largest piece; with begin_prefill the whole
+  std::size_t step_tokens = 1;    ///< of a prompt's largest piece
   std::size_t prompt_tokens = 0;  ///< of its first prompt; 0 = not known, perhaps all
   /// Of its largest draft; 1 = it takes none. A sequence keeps memory for the tokens of its largest
   /// draft until it is paused or closed.

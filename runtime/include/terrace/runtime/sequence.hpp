@@ -42,7 +42,8 @@ class Sequence {
 
   /// Announces that the next `tokens` tokens are a prompt, or more of one, that comes in steps
   /// (Runtime::begin_step) in pieces of any size. Its tokens attend exactly, and are indexed
-  /// together: each layer as soon as the step of the last piece has stored its rows. 0 ends a
+  /// together: where there is memory, and no index is being built, each layer as soon as the step
+  /// of the last piece has stored its rows, else behind that step. 0 ends a
   /// prompt that will not come whole: what there is of it is indexed. truncate() ends it, too. A
   /// step brings no more tokens than the prompt lacks.
   ///

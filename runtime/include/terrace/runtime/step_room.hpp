@@ -9,7 +9,7 @@
 
 namespace terrace {
 
-/// The largest piece of a prompt, or draft, among a step's members.
+/// Device memory, and the largest piece of a prompt, or draft, among a step's members.
 struct StepRoomQuery {
   KvShape shape;
   std::size_t block_tokens = 0;
