@@ -10,10 +10,10 @@ that uses it, at least 1. A gate, one for each layer and KV head, learns the bas
 lifespan from the key before RoPE, up to 6. Keys of the last quarter of a window are left out: the
 window's end cuts their lifespans off. Whole texts are set aside to validate on.
 
-Needs the packages torch, transformers and xxhash:
+Needs the packages torch, transformers, safetensors and xxhash:
 
     python3 -m venv build/venv-models
-    build/venv-models/bin/pip install torch transformers xxhash
+    build/venv-models/bin/pip install torch transformers safetensors xxhash
     build/venv-models/bin/python tools/train_gates.py ...
 
 The file is safetensors, F16. With layer L and stage S of the networks from 0:
@@ -57,7 +57,8 @@ try:
     import transformers
     import xxhash
 except ImportError as error:
-    stop(f"needs the package {error.name}: pip install torch transformers xxhash")
+    stop(f"needs the package {error.name}: python3 -m venv build/venv-models; "
+         "build/venv-models/bin/pip install torch transformers safetensors xxhash")
 
 
 def load_tokens_module():

@@ -177,14 +177,16 @@ std::string gain_line(const RunJob& job, std::span<const PolicyFigures> figures)
   }
   if (full == nullptr || best == nullptr || full->device_peak_bytes == 0) return {};
   const auto percent = [](double part, double whole) { return 100 * part / whole; };
+  const std::optional<double>& error = best->bits_delta->standard_error;
   return fmt::format(
-      "gain     {}: attends to {:.0f} % of the tokens, in {:.0f} % of the device memory of full, "
-      "for "
-      "{:+.3f} bits/{}\n",
+      "gain     {}: attends to {:.0f} % of the tokens, in {:.0f} % of the device memory of full "
+      "and {:.0f} % of its time a token, for {:+.3f}{} bits/{}\n",
       best->policy, percent(best->attended_tokens_mean, full->attended_tokens_mean),
       percent(static_cast<double>(best->device_peak_bytes),
               static_cast<double>(full->device_peak_bytes)),
-      best->bits_delta->mean, job.tokens_are_bytes() ? "byte" : "token");
+      percent(best->seconds.decode_per_token, full->seconds.decode_per_token),
+      best->bits_delta->mean, error ? fmt::format(" ±{:.3f}", *error) : "",
+      job.tokens_are_bytes() ? "byte" : "token");
 }
 
 /// The budget of a policy that has one: full attention's is all there is.

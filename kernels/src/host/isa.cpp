@@ -114,8 +114,10 @@ Status use_isa(std::string_view name) {
                 names_of(usable));
   }
   if (!is_usable(*level, usable)) {
-    return fail(Errc::unsupported,
-                "isa {}: this machine or this build has none of it; use auto, {}", name,
+    const bool is_built = (level->target & HWY_TARGETS) != 0;
+    return fail(Errc::unsupported, "isa {}: {}; use auto, {}", name,
+                is_built ? "this machine has no such instructions"
+                         : "this build has none of it (make builds all levels)",
                 names_of(usable));
   }
   choose_among(level->target & usable);
