@@ -126,7 +126,7 @@ class ServingEngine {
   Status lay_out(std::span<const ServedMember> batch);
   void fill_inputs(std::size_t layer, const PlacedMember& member);
   Status attend(Step& step);
-  /// The same of rows alone, of a piece of a prompt.
+  /// Stores the rows of a piece of a prompt, without attention.
   Status append(Step& step);
   PromptHints hints(std::size_t layer, const PlacedMember& member) const;
   [[nodiscard]] std::size_t place_in_tensors(std::size_t layer, const PlacedMember& member) const {

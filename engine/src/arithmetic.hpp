@@ -27,7 +27,7 @@ struct PieceSetup {
   bool speculates = false;
 };
 
-/// For each piece: begin, then for each layer project, attention by whoever has it, and finish;
+/// For each piece: begin, then for each layer project, attention by the caller, and finish;
 /// then predict or show_checks. All work is enqueued on the compute queue it was made with, in the
 /// order of the calls; nobody waits. Pointers are to memory that the backend's ops reach, unless a
 /// line says otherwise; what a layer leaves there, the next one writes over.

@@ -27,11 +27,16 @@ void Reclaimer::leave(SequenceState& sequence) {
 }
 
 Status Reclaimer::make_room(SequenceState& requester, FunctionRef<Status()> reserve) {
+  Status reserved = make_spare_room(reserve);
+  while (lacks(Tier::device, reserved) && spill(requester)) reserved = reserve();
+  return reserved;
+}
+
+Status Reclaimer::make_spare_room(FunctionRef<Status()> reserve) {
   Status reserved = reserve();
   // Once: what a failed try gives back to the pools could be trimmed for ever.
   if (lacks(Tier::host, reserved) && runtime_.release_step_memory()) reserved = reserve();
   if (lacks(Tier::device, reserved) && runtime_.trim_pools()) reserved = reserve();
-  while (lacks(Tier::device, reserved) && spill(requester)) reserved = reserve();
   return reserved;
 }
 

@@ -32,6 +32,8 @@ class Reclaimer {
   /// Tries `reserve` until it finds room, or nothing can be spared. `requester` is in a call of its
   /// own. Errors: those of `reserve`.
   Status make_room(SequenceState& requester, FunctionRef<Status()> reserve);
+  /// The same without taking anything from sequences.
+  Status make_spare_room(FunctionRef<Status()> reserve);
 
  private:
   /// Makes a sequence give up one block that it can spare, the requester first. Returns whether

@@ -2,33 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <new>
 #include <vector>
 
+#include "runtime/counted_allocations.hpp"
 #include "terrace/core/rng.hpp"
 #include "terrace/runtime/cache_options.hpp"
-
-namespace {
-
-thread_local std::size_t allocations = 0;
-
-}  // namespace
-
-// Not inlined: g++ 12 takes the pair of inlined ones for a mismatch.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  ++allocations;
-  if (void* const memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
-  ++allocations;
-  return std::malloc(bytes);
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t /*bytes*/) noexcept {
-  std::free(memory);
-}
 
 namespace terrace {
 namespace {
@@ -72,20 +50,20 @@ TEST(CacheAllocation, ThereIsNoneInAStep) {
       policies::CachePlan plan;
       Steps steps;
       for (int i = 0; i < 500; ++i) cache.plan_step(steps.next(), plan);
-      const std::size_t before = allocations;
+      const std::size_t before = testing::allocations();
       for (int i = 0; i < 2000; ++i) cache.plan_step(steps.next(), plan);
-      EXPECT_EQ(allocations, before);
+      EXPECT_EQ(testing::allocations(), before);
       EXPECT_GT(cache.counters().admitted_units, 100U);
     }
   }
 }
 
 TEST(CacheAllocation, IsSeenWhereThereIsOne) {
-  const std::size_t before = allocations;
+  const std::size_t before = testing::allocations();
   std::vector<int> memory(3);
   // A compiler may leave out memory that nobody reads, and clang does.
   asm volatile("" : : "r"(memory.data()) : "memory");
-  EXPECT_GT(allocations, before);
+  EXPECT_GT(testing::allocations(), before);
 }
 
 }  // namespace

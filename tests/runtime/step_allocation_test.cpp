@@ -1,32 +1,9 @@
 // What a step takes from the heap once buffers have grown: nothing, on the thread that takes it.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <new>
-
+#include "runtime/counted_allocations.hpp"
 #include "runtime/scenario.hpp"
 #include "terrace/offload/caller_queue.hpp"
-
-namespace {
-
-thread_local std::size_t allocations = 0;
-
-}  // namespace
-
-// Not inlined: g++ 12 takes the pair of inlined ones for a mismatch.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  ++allocations;
-  if (void* const memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
-  ++allocations;
-  return std::malloc(bytes);
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t /*bytes*/) noexcept {
-  std::free(memory);
-}
 
 namespace terrace {
 namespace {
@@ -59,11 +36,11 @@ std::size_t allocations_of_steps(const Scenario& scenario, std::size_t count) {
   decode();
   std::size_t before = 0;
   for (std::size_t i = 0; i < 200 + count; ++i) {
-    if (i == 200) before = allocations;
+    if (i == 200) before = testing::allocations();
     EXPECT_TRUE(step->begin_next(members).has_value());
     decode();
   }
-  return allocations - before;
+  return testing::allocations() - before;
 }
 
 TEST(StepAllocations, AreNoneInSteadyState) {

@@ -162,7 +162,7 @@ HWY_NOINLINE void add_in_place(const Pass& pass) {
   pass.ahead = ahead;
 }
 
-/// Takes heads over rows of which memory.seen says how many each sees. The last one sees some.
+/// Takes heads over rows. Head h sees memory.seen[h] of them; the last head sees some.
 template <typename Elements, bool in_place>
 HWY_INLINE void pass_over_rows(Pass pass) {
   constexpr std::size_t block = in_place ? heads_in_place : product_heads;

@@ -35,13 +35,9 @@ Status ClusterCache::reserve_memory(std::size_t length) {
   const auto reserve = [&] {
     return slots_.reserve(context_.backend(), context_.lanes.refill(), room);
   };
-  const auto fits = [](const Status& reserved) {
-    return reserved || reserved.error().code != Errc::out_of_memory;
-  };
-  Status reserved = reserve();
   // Blocks that nobody has filled go before the tables that rows are found by.
-  if (!fits(reserved) && context_.runtime.trim_pools()) reserved = reserve();
-  if (fits(reserved)) return reserved;
+  const Status reserved = context_.runtime.reclaimer.make_spare_room(reserve);
+  if (reserved || reserved.error().code != Errc::out_of_memory) return reserved;
   give_up_slots();
   return {};
 }

@@ -76,7 +76,6 @@ void ResidentIndexes::mark_stale(const Layer& layer) { copies_[layer.number].sta
 Result<std::size_t> ResidentIndexes::renew(Layer& layer) {
   if (!copies_[layer.number].stale) return 0;
   const TokenRange tokens = layer.index.coverage.tokens;
-  TERRACE_TRY(reserve(divide_up(tokens.size(), context_.layout().chunk_tokens)));
   TERRACE_ASSIGN(const std::size_t bytes, stage(layer, tokens, /*with_fixed=*/true));
   TERRACE_TRY(send());
   copies_[layer.number].stale = false;

@@ -243,9 +243,7 @@ std::size_t Step::State::token_count() const noexcept {
 
 Status Step::State::reserve_converted() {
   const std::size_t all = packed_tokens_ * numbers();
-  const Status reserved = memory_.reserve_all_queries(all);
-  if (reserved || !runtime_.trim_pools()) return reserved;
-  return memory_.reserve_all_queries(all);
+  return runtime_.reclaimer.make_spare_room([&] { return memory_.reserve_all_queries(all); });
 }
 
 void Step::State::hand_out_in_f32(const StepTensors& tensors) {

@@ -1,8 +1,8 @@
 // Joins a Llama model to a runtime: the first embedder of Terrace, and its example.
 //
 //   auto decoder = Decoder::create(model, *runtime, {});
-//   (*decoder)->prefill(sequence, prompt);    // logits() now predict the token behind the prompt
-//   (*decoder)->step(sequence, token);        // logits() now predict the token behind `token`
+//   (*decoder)->prefill(sequence, prompt);    // logits() now predict the token after the prompt
+//   (*decoder)->step(sequence, token);        // logits() now predict the token after `token`
 //   (*decoder)->prefill(sequence, question);  // more of a prompt, over all tiers
 //
 // All arithmetic is enqueued on one compute queue, as functions on the host or as kernels on a
@@ -102,7 +102,7 @@ class Decoder {
   void observe(KvObserver* observer) noexcept { observer_ = observer; }
 
  private:
-  /// Tokens that go through all layers together, and of which prompt.
+  /// Tokens that go through all layers together, and the prompt that they belong to.
   struct Piece {
     std::span<const TokenId> tokens = {};
     std::size_t position = 0;    ///< of the first one

@@ -43,9 +43,9 @@ class Sequence {
   /// Announces that the next `tokens` tokens are a prompt, or more of one, that comes in steps
   /// (Runtime::begin_step) in pieces of any size. Its tokens attend exactly, and are indexed
   /// together: where there is memory, and no index is being built, each layer as soon as the step
-  /// of the last piece has stored its rows, else behind that step. 0 ends a
-  /// prompt that will not come whole: what there is of it is indexed. truncate() ends it, too. A
-  /// step brings no more tokens than the prompt lacks.
+  /// of the last piece has stored its rows, else after that step. 0 ends a prompt that will not
+  /// come whole: its tokens so far are indexed. truncate() ends it, too. A step brings no more
+  /// tokens than the prompt lacks.
   ///
   /// Errors   invalid_argument: the sequence is not idle, or would get too long; those of indexing
   ///          what is there, before a prompt begins or where it ends: out_of_memory, not_ready. A

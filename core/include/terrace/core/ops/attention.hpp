@@ -89,7 +89,7 @@ inline constexpr std::size_t tile_split = 128;
 ///
 /// A tile is cut into pieces, from its begin, whose lengths divide `tile_split`. They are merged
 /// into the state in order: a piece and the state are taken to the greater of their maxima. A piece
-/// without weight, which is one of which nothing is seen or all logits are -inf, adds nothing. So
+/// that no token sees, or whose logits are all -inf, has no weight and adds nothing. So
 /// the bits of a token's output depend neither on the other tokens of a call, nor on the number of
 /// threads, nor on the lengths of tiles, if those are multiples of `tile_split`. They are not those
 /// of DecodeAttention.
