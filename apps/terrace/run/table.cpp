@@ -167,7 +167,7 @@ std::string bound_line(std::span<const PolicyFigures> figures) {
          "used\n";
 }
 
-/// Says in a sentence what the policy with the least loss gains over full attention.
+/// Says in one sentence what the policy with the least loss gains over full attention.
 std::string gain_line(const RunJob& job, std::span<const PolicyFigures> figures) {
   const PolicyFigures* const full = figures_of(figures, "full");
   const PolicyFigures* best = nullptr;
@@ -179,14 +179,14 @@ std::string gain_line(const RunJob& job, std::span<const PolicyFigures> figures)
   const auto percent = [](double part, double whole) { return 100 * part / whole; };
   const std::optional<double>& error = best->bits_delta->standard_error;
   return fmt::format(
-      "gain     {}: attends to {:.0f} % of the tokens, in {:.0f} % of the device memory of full "
-      "and {:.0f} % of its time a token, for {:+.3f}{} bits/{}\n",
+      "gain     {} attends to {:.0f} % of the tokens, for {:+.3f}{} bits/{}: beside full it takes\n"
+      "         {:.0f} % of the device memory and {:.0f} % of the time a token\n",
       best->policy, percent(best->attended_tokens_mean, full->attended_tokens_mean),
+      best->bits_delta->mean, error ? fmt::format(" ±{:.3f}", *error) : "",
+      job.tokens_are_bytes() ? "byte" : "token",
       percent(static_cast<double>(best->device_peak_bytes),
               static_cast<double>(full->device_peak_bytes)),
-      percent(best->seconds.decode_per_token, full->seconds.decode_per_token),
-      best->bits_delta->mean, error ? fmt::format(" ±{:.3f}", *error) : "",
-      job.tokens_are_bytes() ? "byte" : "token");
+      percent(best->seconds.decode_per_token, full->seconds.decode_per_token));
 }
 
 /// The budget of a policy that has one: full attention's is all there is.
