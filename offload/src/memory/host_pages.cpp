@@ -1,8 +1,11 @@
 #include "terrace/offload/host_pages.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <string>
 #include <utility>
 
 #include "terrace/core/assert.hpp"
@@ -22,6 +25,7 @@ Result<std::unique_ptr<HostPagePool>> HostPagePool::create(Backend& backend,
 }
 
 Result<PageHandle> HostPagePool::allocate() {
+  const std::lock_guard lock(mutex_);
   if (free_.empty()) TERRACE_TRY(grow());
   const PageHandle page = free_.back();
   free_.pop_back();
@@ -30,26 +34,63 @@ Result<PageHandle> HostPagePool::allocate() {
 }
 
 Status HostPagePool::check_room(std::size_t pages) const {
+  const std::lock_guard lock(mutex_);
   if (pages <= free_.size()) return {};
   const std::size_t missing = pages - free_.size();
-  const MemoryUsage usage = backend_.memory(Tier::host);
-  if (missing <= (usage.limit - std::min(usage.limit, usage.in_use)) / page_bytes_) return {};
-  Error error = make_error(Errc::out_of_memory,
-                           "host.memory is {}, {} in use; {} more wanted for {}: raise it",
-                           format_size(usage.limit), format_size(usage.in_use),
-                           format_size(missing * page_bytes_), to_string(options_.purpose));
-  error.lacks = Tier::host;
-  return tl::unexpected(error);
+  if (missing <= growth_max()) return {};
+  return tl::unexpected(out_of_memory(missing));
 }
 
-void HostPagePool::share(PageHandle page) noexcept { ++count_of(page); }
+std::size_t HostPagePool::growth_max() const noexcept {
+  const MemoryUsage usage = backend_.memory(Tier::host);
+  const std::size_t taken = pages_ * page_bytes_;
+  return std::min(usage.limit - std::min(usage.limit, usage.in_use),
+                  options_.bytes_max - std::min(options_.bytes_max, taken)) /
+         page_bytes_;
+}
+
+Error HostPagePool::out_of_memory(std::size_t missing) const {
+  const MemoryUsage usage = backend_.memory(Tier::host);
+  const std::string of_rows =
+      options_.bytes_max > usage.limit
+          ? std::string()
+          : fmt::format(", of which pages may take {}", format_size(options_.bytes_max));
+  Error error = make_error(Errc::out_of_memory,
+                           "host.memory is {}{}, {} in use; {} more wanted for {}: raise it",
+                           format_size(usage.limit), of_rows, format_size(usage.in_use),
+                           format_size(missing * page_bytes_), to_string(options_.purpose));
+  error.lacks = Tier::host;
+  return error;
+}
+
+void HostPagePool::share(PageHandle page) noexcept {
+  const std::lock_guard lock(mutex_);
+  ++count_of(page);
+}
 
 void HostPagePool::release(PageHandle page) noexcept {
+  const std::lock_guard lock(mutex_);
   if (--count_of(page) == 0) free_.push_back(page);
 }
 
 std::uint32_t HostPagePool::references(PageHandle page) const noexcept {
+  const std::lock_guard lock(mutex_);
   return regions_[page.region].references[page.offset];
+}
+
+std::byte* HostPagePool::resolve(PageHandle page) const noexcept {
+  const std::lock_guard lock(mutex_);
+  return regions_[page.region].memory.data() + page.offset * page_bytes_;
+}
+
+std::size_t HostPagePool::pages_in_use() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return pages_ - free_.size();
+}
+
+std::size_t HostPagePool::page_count() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return pages_;
 }
 
 std::uint32_t& HostPagePool::count_of(PageHandle page) noexcept {
@@ -61,6 +102,8 @@ std::uint32_t& HostPagePool::count_of(PageHandle page) noexcept {
 Status HostPagePool::grow() {
   std::size_t pages =
       std::clamp(options_.region_bytes / page_bytes_, std::size_t{1}, region_pages_max);
+  if (options_.bytes_max / page_bytes_ <= pages_) return tl::unexpected(out_of_memory(1));
+  pages = std::min(pages, options_.bytes_max / page_bytes_ - pages_);
   const auto allocate = [&] {
     return backend_.allocate({.bytes = pages * page_bytes_,
                               .alignment = options_.alignment,
@@ -131,6 +174,12 @@ Result<std::byte*> PageTable::make_writable(std::size_t index) {
 void PageTable::release(std::size_t index) noexcept {
   PageHandle& page = pages_[index];
   if (!page.is_hole()) pool_->release(std::exchange(page, {.region = PageHandle::no_region}));
+}
+
+std::byte* PageTable::fill(std::size_t index, PageHandle page) noexcept {
+  TERRACE_ASSERT(pages_[index].is_hole());
+  pages_[index] = page;
+  return pool_->resolve(page);
 }
 
 void PageTable::truncate(std::size_t count) noexcept {

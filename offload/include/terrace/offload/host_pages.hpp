@@ -7,12 +7,14 @@
 //   PageTable branch = table.fork();            // shares every page
 //   branch.make_writable(0);                    // copies a shared page before it is written
 //
-// Threads  one thread at a time, per pool and its tables.
+// Threads  the pool from any thread; a table from one thread at a time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -34,8 +36,9 @@ struct PageHandle {
 
 struct HostPageOptions {
   std::size_t page_bytes = 0;
-  std::size_t region_bytes = std::size_t{64} << 20;  ///< wanted size of a region
-  std::size_t alignment = 4096;                      ///< of regions
+  std::size_t region_bytes = std::size_t{64} << 20;                 ///< wanted size of a region
+  std::size_t alignment = 4096;                                     ///< of regions
+  std::size_t bytes_max = std::numeric_limits<std::size_t>::max();  ///< of all regions
   Purpose purpose = Purpose::kv;
 };
 
@@ -62,13 +65,11 @@ class HostPagePool {
 
   [[nodiscard]] std::uint32_t references(PageHandle page) const noexcept;
 
-  [[nodiscard]] std::byte* resolve(PageHandle page) const noexcept {
-    return regions_[page.region].memory.data() + page.offset * page_bytes_;
-  }
+  [[nodiscard]] std::byte* resolve(PageHandle page) const noexcept;
 
   [[nodiscard]] std::size_t page_bytes() const noexcept { return page_bytes_; }
-  [[nodiscard]] std::size_t pages_in_use() const noexcept { return pages_ - free_.size(); }
-  [[nodiscard]] std::size_t page_count() const noexcept { return pages_; }
+  [[nodiscard]] std::size_t pages_in_use() const noexcept;
+  [[nodiscard]] std::size_t page_count() const noexcept;
 
  private:
   struct Region {
@@ -78,13 +79,18 @@ class HostPagePool {
 
   HostPagePool(Backend& backend, const HostPageOptions& options) noexcept
       : backend_(backend), options_(options), page_bytes_(options.page_bytes) {}
+  // With the lock held.
   Status grow();
+  /// Pages that regions may have beyond those that there are.
+  [[nodiscard]] std::size_t growth_max() const noexcept;
+  [[nodiscard]] Error out_of_memory(std::size_t missing) const;
   void add_region(Buffer memory, std::size_t pages);
   std::uint32_t& count_of(PageHandle page) noexcept;
 
   Backend& backend_;
   HostPageOptions options_;
   std::size_t page_bytes_;
+  mutable std::mutex mutex_;
   std::size_t pages_ = 0;
   std::vector<Region> regions_;
   std::vector<PageHandle> free_;  ///< capacity for all pages
@@ -111,6 +117,9 @@ class PageTable {
 
   /// Gives a page back out of the middle: a hole stays, which nobody may read or write.
   void release(std::size_t index) noexcept;
+
+  /// Fills a hole with a page, whose reference becomes the table's. Returns its memory.
+  std::byte* fill(std::size_t index, PageHandle page) noexcept;
 
   /// Makes sure that page `index` has no other owner, so that it may be written; copies it if need
   /// be, at once. Work that still writes into the page must be done before. Returns its memory.

@@ -1,0 +1,99 @@
+// Moves pages between host memory and a store below it.
+//
+//   PageMover mover(*pool, {.store = store, .deadline = deadline});
+//   PageMover::Page page{.host = handle};
+//   mover.demote({&page, 1});     // page.stored names its bytes in the store
+//   pool->release(page.host);     // and the host's memory is free for others
+//   mover.promote({&page, 1});    // page.host is a page with the same bytes
+//
+// A page in the store has a key of its own, which is never used again, and is counted like a page
+// of the pool: the last release() erases it.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "terrace/core/store.hpp"
+#include "terrace/offload/host_pages.hpp"
+
+namespace terrace::offload {
+
+/// Names a page in a mover's store.
+enum class StoredPage : std::uint64_t { none = 0 };
+
+struct PageMoverOptions {
+  std::shared_ptr<Store> store;
+  std::uint64_t owner = 0;  ///< first half of its keys: no other user of the store may have it
+  Duration deadline{};      ///< of a batch of pages
+};
+
+/// Threads  safe from any thread
+class PageMover {
+ public:
+  /// A page to move. `status` says how that went.
+  struct Page {
+    PageHandle host{.region = PageHandle::no_region};
+    StoredPage stored = StoredPage::none;
+    Status status;
+  };
+
+  /// Pages of one batch, at most: what is moved for a call waits for at most so many others.
+  static constexpr std::size_t batch_pages = 64;
+
+  PageMover(HostPagePool& pool, PageMoverOptions options) noexcept
+      : pool_(pool), options_(std::move(options)) {}
+  PageMover(const PageMover&) = delete;
+  PageMover& operator=(const PageMover&) = delete;
+  /// Waits for batches that are under way, each until the deadline.
+  ~PageMover();
+
+  /// Writes pages that are not in the store yet, and names them there. Nothing may write into them
+  /// meanwhile. Errors, of each page: those of the store; not_ready past the deadline. A page that
+  /// failed stays `none`.
+  void demote(std::span<Page> pages);
+
+  /// Reads pages of the store into pages of the pool, one reference each. The store keeps them.
+  /// Errors: out_of_memory of the pool, and no page is read. Errors of each page: those of the
+  /// store; not_ready past the deadline. A page that failed has no host page.
+  Status promote(std::span<Page> pages);
+
+  /// Adds a reference.
+  void share(StoredPage page);
+  /// Takes a reference away; the last one erases the page.
+  void release(StoredPage page);
+
+  /// Pages that are named.
+  [[nodiscard]] std::size_t page_count() const;
+
+ private:
+  /// A batch that the store works on, with what has to stay meanwhile.
+  struct Batch {
+    std::vector<PageRequest> requests;
+    std::vector<PageHandle> held;
+    StoreTicket ticket;
+  };
+  [[nodiscard]] PageKey key_of(StoredPage page) const noexcept {
+    return {.high = options_.owner, .low = static_cast<std::uint64_t>(page)};
+  }
+  /// Carries a batch out. What it holds is given back once the store is done with it.
+  Status carry_out(Batch& batch);
+  /// Erases what nobody names any more, and forgets batches that have ended.
+  void tidy_up();
+  void forget_ended();
+  void end(Batch& batch) noexcept;
+
+  HostPagePool& pool_;
+  PageMoverOptions options_;
+  mutable std::mutex mutex_;
+  std::uint64_t last_ = 0;
+  std::unordered_map<StoredPage, std::uint32_t> references_;
+  std::vector<StoredPage> unnamed_;  ///< to be erased
+  std::list<Batch> under_way_;       ///< that nobody waits for
+};
+
+}  // namespace terrace::offload

@@ -1,0 +1,140 @@
+#include "terrace/offload/page_mover.hpp"
+
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "doubles/fault_store.hpp"
+#include "doubles/memory_store.hpp"
+#include "terrace/offload/host_backend.hpp"
+
+namespace terrace::offload {
+namespace {
+
+constexpr std::size_t page_bytes = 64;
+constexpr Duration deadline = std::chrono::milliseconds{20};
+
+class Mover : public ::testing::Test {
+ protected:
+  Mover() { mover_ = std::make_unique<PageMover>(*pool_, options()); }
+
+  [[nodiscard]] PageMoverOptions options() const {
+    return {.store = store_, .owner = 7, .deadline = deadline};
+  }
+  /// A page of the pool whose bytes are all `value`.
+  PageMover::Page filled(int value) {
+    const PageHandle host = pool_->allocate().value();
+    std::memset(pool_->resolve(host), value, page_bytes);
+    return {.host = host};
+  }
+  void expect_bytes(PageHandle host, int value) {
+    const std::vector<std::byte> wanted(page_bytes, std::byte(value));
+    EXPECT_EQ(std::memcmp(pool_->resolve(host), wanted.data(), page_bytes), 0);
+  }
+
+  std::unique_ptr<Backend> backend_ =
+      HostBackend::create({.host_memory_limit = 4 * page_bytes}).value();
+  std::unique_ptr<HostPagePool> pool_ =
+      HostPagePool::create(*backend_, {.page_bytes = page_bytes}).value();
+  std::shared_ptr<doubles::FaultStore> store_ =
+      std::make_shared<doubles::FaultStore>(std::make_unique<doubles::MemoryStore>());
+  std::unique_ptr<PageMover> mover_;
+};
+
+TEST_F(Mover, BringsBackTheBytesThatItTookAway) {
+  std::vector<PageMover::Page> pages{filled(1), filled(2)};
+  mover_->demote(pages);
+  for (PageMover::Page& page : pages) {
+    ASSERT_TRUE(page.status.has_value());
+    EXPECT_NE(page.stored, StoredPage::none);
+    pool_->release(page.host);
+  }
+  EXPECT_EQ(pool_->pages_in_use(), 0U);
+  ASSERT_TRUE(mover_->promote(pages).has_value());
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(pages[i].status.has_value());
+    expect_bytes(pages[i].host, i + 1);
+    EXPECT_EQ(pool_->references(pages[i].host), 1U);
+  }
+}
+
+TEST_F(Mover, WritesAPageOnce) {
+  PageMover::Page page = filled(1);
+  mover_->demote({&page, 1});
+  const StoredPage first = page.stored;
+  store_->arm({.verb = PageVerb::put, .nth = 1});
+  mover_->demote({&page, 1});
+  EXPECT_TRUE(page.status.has_value());
+  EXPECT_EQ(page.stored, first);
+}
+
+TEST_F(Mover, ErasesAPageWithItsLastReference) {
+  PageMover::Page page = filled(1);
+  mover_->demote({&page, 1});
+  mover_->share(page.stored);
+  mover_->release(page.stored);
+  EXPECT_EQ(mover_->page_count(), 1U);
+  mover_->release(page.stored);
+  EXPECT_EQ(mover_->page_count(), 0U);
+  mover_.reset();
+  PageRequest find{.verb = PageVerb::find, .key = {.high = 7, .low = 1}};
+  const StoreTicket asked = store_->submit({&find, 1}).value();
+  ASSERT_TRUE(store_->wait(asked, deadline).has_value());
+  EXPECT_FALSE(find.status.has_value());
+}
+
+TEST_F(Mover, KeepsAPageOnTheHostThatCannotBeWritten) {
+  std::vector<PageMover::Page> pages{filled(1), filled(2)};
+  store_->arm({.verb = PageVerb::put, .nth = 1});
+  mover_->demote(pages);
+  ASSERT_FALSE(pages[0].status.has_value());
+  EXPECT_EQ(pages[0].status.error().code, Errc::io_error);
+  EXPECT_EQ(pages[0].stored, StoredPage::none);
+  EXPECT_TRUE(pages[1].status.has_value());
+  expect_bytes(pages[0].host, 1);
+}
+
+TEST_F(Mover, SaysOfEachPageWhetherItCouldBeRead) {
+  std::vector<PageMover::Page> pages{filled(1), filled(2)};
+  mover_->demote(pages);
+  for (const PageMover::Page& page : pages) pool_->release(page.host);
+  store_->arm({.verb = PageVerb::get, .nth = 2});
+  ASSERT_TRUE(mover_->promote(pages).has_value());
+  EXPECT_TRUE(pages[0].status.has_value());
+  ASSERT_FALSE(pages[1].status.has_value());
+  EXPECT_TRUE(pages[1].host.is_hole());
+  EXPECT_EQ(pool_->pages_in_use(), 1U);
+  EXPECT_EQ(mover_->page_count(), 2U) << "the store still has both";
+}
+
+TEST_F(Mover, ReadsNothingWithoutRoomForAll) {
+  std::vector<PageMover::Page> pages{filled(1), filled(2)};
+  mover_->demote(pages);
+  for (const PageMover::Page& page : pages) pool_->release(page.host);
+  std::vector<PageHandle> others;
+  for (int i = 0; i < 3; ++i) others.push_back(pool_->allocate().value());
+  const Status promoted = mover_->promote(pages);
+  ASSERT_FALSE(promoted.has_value());
+  EXPECT_EQ(promoted.error().code, Errc::out_of_memory);
+  EXPECT_EQ(promoted.error().lacks, Tier::host);
+  EXPECT_EQ(pool_->pages_in_use(), 3U);
+}
+
+TEST_F(Mover, GivesALateBatchUpAndGoesOn) {
+  PageMover::Page page = filled(1);
+  mover_->demote({&page, 1});
+  pool_->release(page.host);
+  store_->arm({.delay = std::chrono::hours{1}});
+  ASSERT_TRUE(mover_->promote({&page, 1}).has_value());
+  ASSERT_FALSE(page.status.has_value());
+  store_->arm({});
+  ASSERT_TRUE(mover_->promote({&page, 1}).has_value());
+  ASSERT_TRUE(page.status.has_value());
+  expect_bytes(page.host, 1);
+  EXPECT_EQ(pool_->pages_in_use(), 1U) << "the late batch holds no page any more";
+}
+
+}  // namespace
+}  // namespace terrace::offload
