@@ -13,6 +13,7 @@
 #include "estimated.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "groups.hpp"
 #include "terrace/core/assert.hpp"
@@ -27,6 +28,7 @@ class Estimated final : public WrappingPolicy {
       : WrappingPolicy(std::move(base)), options_(options) {
     traits_.gives_pseudo_entries = true;
     traits_.estimates_rest = true;
+    traits_.read_together = std::lcm(traits_.read_together, Groups::page_tokens);
     // Groups would count what is held a second time.
     traits_.leaves_out_held = false;
     traits_.stops_at_mass = false;

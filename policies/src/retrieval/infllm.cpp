@@ -27,6 +27,7 @@ class InfLlm final : public PageIndex {
   explicit InfLlm(const InfLlmOptions& options)
       : PageIndex({.name = "infllm",
                    .indexed_together = options.block_tokens,
+                   .read_together = options.block_tokens,
                    .query_window_tokens = infllm_query_window},
                   {.page_tokens = options.block_tokens}, GroupReduction::sum_logits),
         representatives_(options.representatives) {}

@@ -18,7 +18,7 @@ namespace {
 class Quest final : public PageIndex {
  public:
   Quest(std::size_t page_tokens, GroupReduction reduction)
-      : PageIndex({.name = "quest", .indexed_together = page_tokens},
+      : PageIndex({.name = "quest", .indexed_together = page_tokens, .read_together = page_tokens},
                   {.page_tokens = page_tokens, .bounds = true}, reduction) {}
 
  private:

@@ -38,6 +38,7 @@ class Signs final : public RetrievalPolicy {
         traits_{.name = "signs"} {
     traits_.gives_pseudo_entries = estimates_;
     traits_.estimates_rest = estimates_;
+    if (estimates_) traits_.read_together = Groups::page_tokens;
   }
 
   [[nodiscard]] const RetrievalTraits& traits() const noexcept override { return traits_; }

@@ -31,6 +31,10 @@ struct RetrievalTraits {
   /// So many tokens, counted from the index's first one, are made into what stands for each of
   /// them: it is made anew when one of them goes. 1 = each stands for itself.
   std::size_t indexed_together = 1;
+  /// An extension reads the rows of its own tokens, and again those of the tokens just before that
+  /// are in the same group of so many, counted from the index's first one. A cut reads the rows of
+  /// its group before it. With IndexLayout::chunk_clusters, both may read those of all tokens.
+  std::size_t read_together = 1;
   ListScope lists = ListScope::kv_head;
   bool clusters = false;        ///< building iterates, and takes a limit of iterations
   std::string clustering = {};  ///< the settings that an iteration's time depends on, in words
