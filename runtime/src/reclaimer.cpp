@@ -28,7 +28,10 @@ void Reclaimer::leave(SequenceState& sequence) {
 
 Status Reclaimer::make_room(SequenceState& requester, FunctionRef<Status()> reserve) {
   Status reserved = make_spare_room(reserve);
-  while (lacks(Tier::device, reserved) && spill(requester)) reserved = reserve();
+  while ((lacks(Tier::device, reserved) && spill(requester)) ||
+         (lacks(Tier::host, reserved) && send_rows_away(requester))) {
+    reserved = reserve();
+  }
   return reserved;
 }
 
@@ -41,12 +44,29 @@ Status Reclaimer::make_spare_room(FunctionRef<Status()> reserve) {
 }
 
 bool Reclaimer::spill(SequenceState& requester) {
-  const bool spilled = requester.spill_one() || spill_other(requester);
+  const bool spilled =
+      requester.spill_one() || take_from_other(requester, [](SequenceState& other) {
+        return other.is_idle() && other.spill_one();
+      });
   runtime_.trim_pools();
   return spilled;
 }
 
-bool Reclaimer::spill_other(const SequenceState& requester) {
+bool Reclaimer::send_rows_away(SequenceState& requester) {
+  if (runtime_.mover() == nullptr) return false;
+  const auto send = [](SequenceState& sequence, bool patient) {
+    return sequence.send_rows_away(patient).value_or(0) > 0;
+  };
+  return send(requester, /*patient=*/false) ||
+         take_from_other(requester,
+                         [&](SequenceState& other) {
+                           return other.may_send_rows_away() && send(other, false);
+                         }) ||
+         send(requester, /*patient=*/true);
+}
+
+bool Reclaimer::take_from_other(const SequenceState& requester,
+                                FunctionRef<bool(SequenceState&)> take) {
   for (std::size_t i = 0;; ++i) {
     std::unique_lock<std::mutex> call;
     SequenceState* other = nullptr;
@@ -57,7 +77,7 @@ bool Reclaimer::spill_other(const SequenceState& requester) {
       // A call of its own is under way otherwise. Once it is taken the sequence cannot go.
       if (other != &requester) call = std::unique_lock(other->mutex, std::try_to_lock);
     }
-    if (call.owns_lock() && other->is_idle() && other->spill_one()) return true;
+    if (call.owns_lock() && take(*other)) return true;
   }
 }
 

@@ -1,11 +1,11 @@
-// Makes room for a sequence that finds no device memory. The reclaimer gives up, in this order, and
-// each time the sequence tries again:
+// Makes room for a sequence that finds no memory. The reclaimer gives up, in this order, and each
+// time the sequence tries again:
 //
-//   memory of steps that is not under way, and empty slabs of blocks
-//   the sequence's own blocks that its next step does not need, and copies that its cache has
+//   memory of steps that is not under way, and on the device empty slabs of blocks
+//   on the device the sequence's own blocks that its next step does not need, and copies that its
+//   cache has; on the host, where there is a store below it, pages that no work reads
 //   those of the other sequences, unless a call of theirs is under way
-//
-// Where host memory lacks, it gives up that of steps alone: every row lies there once.
+//   on the host the sequence's own pages that work reads, once that work is done
 #pragma once
 
 #include <mutex>
@@ -39,7 +39,11 @@ class Reclaimer {
   /// Makes a sequence give up one block that it can spare, the requester first. Returns whether
   /// there was such a block.
   bool spill(SequenceState& requester);
-  bool spill_other(const SequenceState& requester);
+  /// Makes a sequence send pages of rows to the store below the host. Returns whether some left.
+  bool send_rows_away(SequenceState& requester);
+  /// Calls for sequences in no call of theirs until `take` returns true, and returns whether it
+  /// did.
+  bool take_from_other(const SequenceState& requester, FunctionRef<bool(SequenceState&)> take);
 
   RuntimeState& runtime_;
   std::mutex mutex_;  ///< not held while anything is waited for

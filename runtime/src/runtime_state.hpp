@@ -13,6 +13,7 @@
 #include "terrace/core/retention.hpp"
 #include "terrace/core/retrieval.hpp"
 #include "terrace/offload/host_pages.hpp"
+#include "terrace/offload/page_mover.hpp"
 #include "terrace/offload/slot_pool.hpp"
 #include "terrace/policies/iteration_planner.hpp"
 #include "terrace/policies/resident_cache.hpp"
@@ -105,9 +106,14 @@ class RuntimeState {
   bool release_step_memory();
 
   offload::HostPagePool& pages() noexcept { return *pages_; }
-
-  /// Held while page tables change: the pool is shared, and guarded by nobody else.
-  std::unique_lock<std::mutex> lock_pages() { return std::unique_lock(pages_mutex_); }
+  /// Moves pages to the store below the host and back; null = there is none.
+  offload::PageMover* mover() noexcept { return mover_.get(); }
+  /// Pages that may be on the host before the oldest leave it.
+  [[nodiscard]] std::size_t host_pages_limit() const noexcept {
+    return options.below_host.host_bytes / block_bytes();
+  }
+  /// Counts up: pages that are wanted later have greater numbers.
+  std::uint64_t count_wanted() noexcept { return wanted_.fetch_add(1, std::memory_order_relaxed); }
 
   /// Clusters with the shared threads; one caller at a time, others wait their turn.
   Result<BuildReport> build(const BuildRequest& request);
@@ -169,8 +175,9 @@ class RuntimeState {
   std::unique_ptr<offload::SlotPool> blocks_;
   std::unique_ptr<offload::SlotPool> cluster_blocks_;
   std::vector<std::unique_ptr<StepMemory>> step_memory_;  ///< that is not lent
-  std::mutex pages_mutex_;
   std::unique_ptr<offload::HostPagePool> pages_;
+  std::unique_ptr<offload::PageMover> mover_;
+  std::atomic<std::uint64_t> wanted_{0};
 
   std::mutex planner_mutex_;
   policies::IterationPlanner planner_;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "doubles/memory_store.hpp"
 #include "terrace/core/rng.hpp"
 #include "terrace/runtime/step_room.hpp"
 
@@ -279,7 +280,14 @@ std::unique_ptr<Runtime> Scenario::open() const {
 }
 
 std::unique_ptr<Runtime> Scenario::open(std::unique_ptr<Backend> on) const {
-  auto opened = Runtime::open(runtime, std::move(on));
+  RuntimeOptions options = runtime;
+  const char* const pages = std::getenv("TERRACE_TEST_HOST_PAGES");
+  if (pages != nullptr && options.below_host.store == nullptr) {
+    options.below_host = {.store = std::make_shared<doubles::MemoryStore>(),
+                          .host_bytes = std::strtoull(pages, nullptr, 10) * options.block_tokens *
+                                        options.shape.token_bytes()};
+  }
+  auto opened = Runtime::open(options, std::move(on));
   if (!opened) ADD_FAILURE() << opened.error().message();
   return std::move(opened).value();
 }

@@ -137,7 +137,9 @@ std::size_t random_rounds(std::size_t usual);
 /// say that fewer do.
 bool takes_variant(std::size_t number);
 
-/// A runtime on the program's backend, with small defaults that tests change.
+/// A runtime on the program's backend, with small defaults that tests change. Where
+/// TERRACE_TEST_HOST_PAGES says how many pages of rows may stay on the host, the others leave it
+/// for a store as soon as no work reads them.
 struct Scenario {
   RuntimeOptions runtime{
       .shape = {.layers = 2, .query_heads = 4, .kv_heads = 2, .head_dim = 16, .dtype = Dtype::f16},

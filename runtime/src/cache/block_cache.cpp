@@ -71,15 +71,26 @@ Status BlockCache::carry_out() {
   std::vector<CopyExtent>& extents = scratch_.extents;
   extents.clear();
   CacheCounters& counters = context_.counters.cache;
+  std::vector<std::uint32_t>& blocks = scratch_.blocks;
+  blocks.clear();
+  for (const std::uint32_t admitted : scratch_.plan.admitted) {
+    blocks.push_back(static_cast<std::uint32_t>(scratch_.wanted[admitted].unit));
+  }
+  const Result<HostRows> rows = layer_.host_rows(blocks);
   for (const std::uint32_t admitted : scratch_.plan.admitted) {
     const UnitKey block = scratch_.wanted[admitted].unit;
+    if (!rows) {
+      forget_block(block);
+      ++counters.refused;
+      continue;
+    }
     std::byte* const slot = slot_for(scratch_.wanted[admitted]);
     if (slot == nullptr) {
       ++counters.refused;
       continue;
     }
     arriving_.push_back({block, slot});
-    extents.push_back({slot, layer_.rows.on_host(block), context_.runtime.block_bytes()});
+    extents.push_back({slot, rows->page(block), context_.runtime.block_bytes()});
     ++counters.admitted;
   }
   if (extents.empty()) return {};

@@ -1,6 +1,7 @@
 // Memory that caches of a sequence's layers use in turn, kept so that a step allocates nothing.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "cluster_units.hpp"
@@ -16,6 +17,7 @@ struct CacheScratch {
   policies::CachePlan plan;
   std::vector<UnitKey> evicted;
   std::vector<UnitRow> rows;
+  std::vector<std::uint32_t> blocks;
   std::vector<CopyExtent> extents;
 };
 

@@ -143,11 +143,24 @@ void ClusterCache::list_rows_of(UnitKey unit) {
   }
 }
 
+Result<HostRows> ClusterCache::rows_to_send() {
+  std::vector<std::uint32_t>& blocks = scratch_.blocks;
+  blocks.clear();
+  for (const CachedRowChange& change : slots_.changes()) {
+    const bool from_host = change.number > 0 && change.staged == 0;
+    if (from_host && layer_.rows.has_store()) {
+      blocks.push_back(change.position / static_cast<std::uint32_t>(context_.block_tokens()));
+    }
+  }
+  return layer_.host_rows(blocks);
+}
+
 Result<Ticket> ClusterCache::flush(Queue& queue) {
   // Changes that the last flush sent may still be read.
   TERRACE_TRY(context_.await(WaitReason::refill, layer_.tickets().refilled));
+  TERRACE_ASSIGN(sent_rows_, rows_to_send());
   const Result<Ticket> flushed =
-      slots_.flush(context_.backend(), queue, layer_.rows.host_table(), staging_.data());
+      slots_.flush(context_.backend(), queue, sent_rows_.table(), staging_.data());
   if (flushed || flushed.error().code != Errc::out_of_memory) return flushed;
   TERRACE_TRY(
       context_.await(WaitReason::compute, layer_.tickets().attended));  // it may read the slots

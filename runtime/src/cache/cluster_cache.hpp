@@ -50,7 +50,11 @@ class ClusterCache final : public UnitCache {
   /// it from.
   Result<Ticket> flush(Queue& queue);
 
+  /// Has the rows on the host that changes need from there.
+  Result<HostRows> rows_to_send();
+
   ClusterSlots slots_;
+  HostRows sent_rows_;       ///< that the last flush reads
   Buffer staging_;           ///< read until what was missed is in its slots
   std::uint64_t epoch_ = 0;  ///< of the index whose clusters the keys name
 };

@@ -119,6 +119,9 @@ class ClusterSlots {
     return !changes_.empty() || clears_ || blocks_.changed();
   }
 
+  /// Changes that the next flush() sends.
+  [[nodiscard]] std::span<const CachedRowChange> changes() const noexcept { return changes_; }
+
   /// Whether changes need rows that are on the host alone.
   [[nodiscard]] bool needs_link() const noexcept { return needs_link_; }
 

@@ -9,13 +9,14 @@ namespace terrace {
 IndexBuilder::IndexBuilder(SequenceContext& context, LayerSpan layers, IndexRoom& room)
     : context_(context), layers_(layers), room_(room), hidden_until_(layers.size()) {}
 
-BuildRequest IndexBuilder::request(const Layer& layer, TokenRange tokens) const {
+BuildRequest IndexBuilder::request(const Layer& layer, TokenRange tokens,
+                                   const HostRows& rows) const {
   const LayerIndex& index = layer.index;
   const TokenRange& coded = index.coverage.tokens;
   const std::size_t first = coded.empty() ? tokens.begin : coded.begin;
   BuildRequest request{.shape = context_.shape(),
                        .layer = layer.id(),
-                       .rows = layer.rows.host_table(),
+                       .rows = rows.table(),
                        .tokens = tokens,
                        .fixed = index.host.fixed(),
                        .index = index.host.view(context_.layout(), first),
@@ -31,6 +32,7 @@ Status IndexBuilder::build(Layer& layer, TokenRange tokens, TokenRange hidden_by
   LayerIndex& index = layer.index;
   Queue& queue = context_.lanes.cluster();
   TERRACE_TRY(context_.reclaiming([&] { return room_.reserve(tokens.end); }));
+  TERRACE_ASSIGN(const HostRows rows, layer.host_rows(tokens));
   TERRACE_TRY(note_arrival(layer));
   TERRACE_TRY(queue.wait_for(index.uploaded));  // it may still read the old index
   const bool anew = index.coverage.trained > 0;
@@ -40,7 +42,7 @@ Status IndexBuilder::build(Layer& layer, TokenRange tokens, TokenRange hidden_by
   index.coverage.tokens = {};
   index.coverage.lost_ends.clear();
   index.hidden_by = hidden_by;
-  BuildRequest wanted = request(layer, tokens);
+  BuildRequest wanted = request(layer, tokens, rows);
   wanted.anew = anew;
   wanted.cancelled = &cancelled_;
   TERRACE_ASSIGN(index.coded,

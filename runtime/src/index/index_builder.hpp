@@ -6,6 +6,7 @@
 
 #include "index_room.hpp"
 #include "layer_index.hpp"
+#include "rows/host_rows.hpp"
 #include "terrace/core/function_ref.hpp"
 #include "terrace/core/retrieval.hpp"
 #include "terrace/runtime/counters.hpp"
@@ -17,7 +18,8 @@ class IndexBuilder {
   IndexBuilder(SequenceContext& context, LayerSpan layers, IndexRoom& room);
 
   /// The request to a policy for `tokens` of a layer: to build of them, or to add them.
-  [[nodiscard]] BuildRequest request(const Layer& layer, TokenRange tokens) const;
+  [[nodiscard]] BuildRequest request(const Layer& layer, TokenRange tokens,
+                                     const HostRows& rows) const;
 
   /// Enqueues the building of a layer's index. `hidden_by` is the prompt whose compute is to hide
   /// it; empty = none. A dense layer has no index. Errors: out_of_memory, those of queues.

@@ -58,12 +58,15 @@ bool IndexRefresh::reserve() {
 }
 
 Status IndexRefresh::enqueue(TokenRange tokens) {
+  Result<HostRows> rows = layer_->host_rows({0, tokens.end});
+  if (!rows) return give_up();
+  rows_ = std::move(*rows);
   while (blocks_.size() * context_.block_tokens() < tokens.end) {
-    blocks_.push_back(layer_->rows.on_host(blocks_.size()));
+    blocks_.push_back(rows_.page(blocks_.size()));
   }
   under_way_ = tokens;
   begun_at_ = context_.length;
-  BuildRequest request = builder_.request(*layer_, tokens);
+  BuildRequest request = builder_.request(*layer_, tokens, rows_);
   request.rows = {.blocks = blocks_.data(), .block_tokens = context_.block_tokens()};
   request.fixed = memory_.fixed();
   request.index = memory_.view(context_.layout(), built_.begin);
@@ -138,6 +141,7 @@ Status IndexRefresh::give_up() {
 
 void IndexRefresh::stop() noexcept {
   layer_ = nullptr;
+  rows_ = {};
   done_ = {};
   cancelled_.store(false, std::memory_order_relaxed);
 }

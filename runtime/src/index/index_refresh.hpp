@@ -46,6 +46,7 @@ class IndexRefresh {
 
   Layer* layer_ = nullptr;  ///< null = no refresh is under way
   IndexMemory memory_{Tier::host};
+  HostRows rows_;                     ///< that it is built of
   std::vector<std::byte*> blocks_;    ///< the layer's on the host: rows there do not change
   TokenRange built_;                  ///< what it is built of
   TokenRange under_way_;              ///< what is being built or added; once done, the last

@@ -27,9 +27,10 @@ Status IndexUpkeep::extend(Layer& layer, std::size_t end, bool of_prompt) {
   const Result<bool> coded = poll(index.coded);
   if (coded && *coded) coverage.coded_before = tokens.begin;
   TERRACE_TRY(context_.reclaiming([&] { return room_.reserve(end); }));
+  TERRACE_ASSIGN(const HostRows rows, layer.host_rows({read_again_from(coverage), tokens.end}));
   TERRACE_TRY(context_.lanes.cluster().wait_for(layer.tickets().offloaded));
   TERRACE_TRY(context_.lanes.cluster().wait_for(index.uploaded));
-  BuildRequest request = builder_.request(layer, tokens);
+  BuildRequest request = builder_.request(layer, tokens, rows);
   // After a cut nothing may be left of an index but what it has learnt.
   request.anew = !request.extends() && coverage.trained > 0;
   TERRACE_ASSIGN(index.coded, enqueue(request, of_prompt));
@@ -44,6 +45,11 @@ Status IndexUpkeep::extend(Layer& layer, std::size_t end, bool of_prompt) {
   }
   if (!of_prompt) context_.counters.bytes.index += *bytes;
   return {};
+}
+
+std::size_t IndexUpkeep::read_again_from(const IndexCoverage& coverage) const noexcept {
+  if (context_.layout().chunk_clusters > 0) return coverage.tokens.begin;
+  return coverage.tokens.end - coverage.tokens.size() % context_.traits().read_together;
 }
 
 Status IndexUpkeep::add_prompt(Layer& layer, TokenRange tokens, TokenRange hidden_by) {
@@ -209,7 +215,10 @@ void IndexUpkeep::cut_at(Layer& layer, std::size_t end) {
   IndexCoverage& coverage = layer.index.coverage;
   coverage.end_at(end);
   if (coverage.tokens.empty()) return;
-  const Result<bool> changed = context_.policy().cut(builder_.request(layer, {end, end}));
+  const Result<HostRows> rows = layer.host_rows({read_again_from(coverage), end});
+  const Result<bool> changed =
+      rows ? context_.policy().cut(builder_.request(layer, {end, end}, *rows))
+           : tl::unexpected(rows.error());
   if (!changed) {
     coverage.tokens = {};  // the next step builds it anew
   } else if (*changed) {

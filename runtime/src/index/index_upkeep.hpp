@@ -51,6 +51,8 @@ class IndexUpkeep {
   Status code_passed_tokens(Layer& layer, std::size_t length);
   void reject_draft(Layer& layer);
   [[nodiscard]] Result<Ticket> enqueue(const BuildRequest& request, bool wakes_others);
+  /// The first token whose row an extension reads, or a cut at the end.
+  [[nodiscard]] std::size_t read_again_from(const IndexCoverage& coverage) const noexcept;
   /// Forgets what is indexed of a layer from `end` on, where a batch of an extension begins.
   void cut_at(Layer& layer, std::size_t end);
 

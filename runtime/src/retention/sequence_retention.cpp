@@ -81,7 +81,8 @@ Status SequenceRetention::start(Layer& layer, std::size_t leaving_end) {
   // A copy: steps that do not wait for the decision bring more queries.
   flush.last_queries = mine.queries.before(context_.length);
   const std::size_t blocks = divide_up(context_.length, context_.block_tokens());
-  for (std::size_t b = 0; b < blocks; ++b) flush.blocks.push_back(layer.rows.on_host(b));
+  TERRACE_ASSIGN(const HostRows rows, layer.host_rows({0, context_.length}));
+  for (std::size_t b = 0; b < blocks; ++b) flush.blocks.push_back(rows.page(b));
   TERRACE_TRY(mine.ratings.rate(context_, layer.id(), mine.scores));
   Queue& queue = context_.lanes.cluster();
   TERRACE_TRY(queue.wait_for(layer.tickets().offloaded));

@@ -1,21 +1,28 @@
 #include "layer_rows.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "runtime_state.hpp"
 
 namespace terrace {
 
-LayerRows::LayerRows(RuntimeState& runtime) : runtime_(runtime), pages_(runtime.pages()) {}
+LayerRows::LayerRows(RuntimeState& runtime)
+    : runtime_(runtime), mover_(runtime.mover()), pages_(runtime.pages()) {}
 
 Status LayerRows::reserve(std::size_t blocks) {
   TERRACE_TRY(device_.reserve(*runtime_.backend, blocks));
   if (!runtime_.policy->traits().keeps_everything) {
     TERRACE_TRY(host_.reserve(*runtime_.backend, blocks));
-    const auto lock = runtime_.lock_pages();
     for (std::size_t i = pages_.size(); i < blocks; ++i) {
       TERRACE_ASSIGN(std::byte* const page, pages_.append());
       host_.set(i, page);
+    }
+    if (has_store() && stored_.size() < blocks) {
+      stored_.resize(blocks, offload::StoredPage::none);
+      keepers_.resize(blocks);
+      wanted_.resize(blocks, runtime_.count_wanted());
     }
   }
   if (places_.size() < blocks) places_.resize(blocks, BlockPlace::absent);
@@ -28,12 +35,26 @@ std::size_t LayerRows::missing_pages(std::size_t blocks) const noexcept {
 
 void LayerRows::trim(std::size_t blocks) {
   places_.resize(std::min(places_.size(), blocks));
-  const auto lock = runtime_.lock_pages();
-  pages_.truncate(blocks);
+  forget_pages_from(blocks);
+}
+
+void LayerRows::forget_pages_from(std::size_t block) {
+  for (std::size_t i = block; i < stored_.size(); ++i) forget_stored(i);
+  const std::size_t kept = std::min(block, stored_.size());
+  stored_.resize(kept);
+  keepers_.resize(kept);
+  wanted_.resize(kept);
+  pages_.truncate(block);
+}
+
+void LayerRows::forget_stored(std::size_t block) {
+  if (block >= stored_.size() || stored_[block] == offload::StoredPage::none) return;
+  if (is_away(block)) --away_;
+  mover_->release(std::exchange(stored_[block], offload::StoredPage::none));
 }
 
 void LayerRows::drop_page(std::size_t block) {
-  const auto lock = runtime_.lock_pages();
+  forget_stored(block);
   pages_.release(block);
   host_.set(block, nullptr);
 }
@@ -59,25 +80,93 @@ void LayerRows::release_spare_slots() {
 }
 
 Status LayerRows::own(std::size_t block) {
-  const auto lock = runtime_.lock_pages();
   TERRACE_ASSIGN(std::byte* const page, pages_.make_writable(block));
   host_.set(block, page);
   return {};
 }
 
 bool LayerRows::is_shared(std::size_t block) const {
-  const auto lock = runtime_.lock_pages();
   return block < pages_.size() && pages_.shared(block);
 }
 
 Status LayerRows::share(const LayerRows& other) {
-  {
-    const auto lock = runtime_.lock_pages();
-    pages_ = other.pages_.fork();
+  pages_ = other.pages_.fork();
+  stored_ = other.stored_;
+  away_ = other.away_;
+  for (const offload::StoredPage page : stored_) {
+    if (page != offload::StoredPage::none) mover_->share(page);
   }
+  keepers_.resize(stored_.size());
+  wanted_ = other.wanted_;
   TERRACE_TRY(host_.reserve(*runtime_.backend, pages_.size()));
   for (std::size_t page = 0; page < pages_.size(); ++page) host_.set(page, pages_[page]);
   return {};
+}
+
+Status LayerRows::bring(std::span<const std::uint32_t> blocks) {
+  const std::uint64_t now = runtime_.count_wanted();
+  for (const std::uint32_t block : blocks) wanted_[block] = now;
+  std::vector<std::uint32_t> away;
+  std::ranges::copy_if(blocks, std::back_inserter(away),
+                       [&](std::uint32_t block) { return is_away(block); });
+  std::ranges::sort(away);
+  const auto [first, last] = std::ranges::unique(away);
+  away.erase(first, last);
+  for (std::span<const std::uint32_t> rest = away; !rest.empty();) {
+    const std::size_t count = std::min(rest.size(), offload::PageMover::batch_pages);
+    TERRACE_TRY(bring_some(rest.first(count)));
+    rest = rest.subspan(count);
+  }
+  return {};
+}
+
+Status LayerRows::bring_some(std::span<const std::uint32_t> blocks) {
+  std::vector<Page> pages;
+  pages.reserve(blocks.size());
+  for (const std::uint32_t block : blocks) pages.push_back({.stored = stored_[block]});
+  TERRACE_TRY(mover_->promote(pages));
+  Status first;
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    if (!pages[i].status) {
+      if (first) first = pages[i].status;
+      continue;
+    }
+    host_.set(blocks[i], pages_.fill(blocks[i], pages[i].host));
+    --away_;
+  }
+  return first;
+}
+
+void LayerRows::list_idle(std::size_t blocks, std::vector<IdlePage>& idle) {
+  for (std::uint32_t block = 0; block < std::min(blocks, stored_.size()); ++block) {
+    if (host_[block] == nullptr || keepers_[block] > 0) continue;
+    idle.push_back({.rows = this, .block = block, .wanted = wanted_[block]});
+  }
+}
+
+Result<LayerRows::Departure> LayerRows::send_away(std::span<const IdlePage> pages) {
+  if (pages.empty()) return Departure{};
+  std::vector<Page> moved;
+  moved.reserve(pages.size());
+  for (const IdlePage& page : pages) {
+    const LayerRows& rows = *page.rows;
+    moved.push_back({.host = rows.pages_.pages()[page.block], .stored = rows.stored_[page.block]});
+  }
+  pages.front().rows->mover_->demote(moved);
+  Departure departure;
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    if (!moved[i].status) continue;
+    LayerRows& rows = *pages[i].rows;
+    const std::uint32_t block = pages[i].block;
+    if (rows.stored_[block] == offload::StoredPage::none) ++departure.written;
+    rows.stored_[block] = moved[i].stored;
+    rows.pages_.release(block);
+    rows.host_.set(block, nullptr);
+    ++rows.away_;
+    ++departure.left;
+  }
+  if (departure.left == 0) return tl::unexpected(moved.front().status.error());
+  return departure;
 }
 
 TokenRange LayerRows::cacheable_positions() const noexcept {
@@ -152,10 +241,23 @@ std::size_t LayerRows::row_offset(std::size_t head, std::size_t position) const 
   return (head * block_tokens + position % block_tokens) * runtime_.shape().row_bytes();
 }
 
-void LayerRows::close() {
-  const auto lock = runtime_.lock_pages();
-  pages_.truncate(0);
+void LayerRows::list_host_copies(TokenRange tokens, std::vector<CopyExtent>& extents) const {
+  const std::size_t row_bytes = runtime_.shape().row_bytes();
+  for_each_run(tokens, /*absent=*/false, [&](TokenRange run) {
+    const std::size_t block_tokens = runtime_.options.block_tokens;
+    for (std::size_t begin = run.begin; begin < run.end;) {
+      const std::size_t block = begin / block_tokens;
+      const std::size_t end = std::min(run.end, (block + 1) * block_tokens);
+      for (std::size_t head = 0; head < runtime_.shape().kv_heads; ++head) {
+        const std::size_t at = row_offset(head, begin);
+        extents.push_back({on_host(block) + at, on_device(block) + at, (end - begin) * row_bytes});
+      }
+      begin = end;
+    }
+  });
 }
+
+void LayerRows::close() { forget_pages_from(0); }
 
 BlockTable LayerRows::table(std::byte* const* blocks) const noexcept {
   return {.blocks = blocks, .block_tokens = runtime_.options.block_tokens};

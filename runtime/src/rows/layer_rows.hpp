@@ -1,5 +1,8 @@
-// Where the rows of one layer lie, block by block: every block has a page on the host, and may have
-// a block of device memory.
+// Where the rows of one layer lie, block by block: every block has a page on the host or, where
+// there is a store below it, in that store, and may have a block of device memory.
+//
+// A page leaves the host only while its layer is at rest: no work that is enqueued reads its rows
+// there. Until that work is enqueued, HostRows keeps the pages that it will read.
 #pragma once
 
 #include <cstddef>
@@ -7,10 +10,12 @@
 #include <span>
 #include <vector>
 
+#include "host_rows.hpp"
 #include "pointer_table.hpp"
 #include "terrace/core/ops.hpp"
 #include "terrace/core/queue.hpp"
 #include "terrace/offload/host_pages.hpp"
+#include "terrace/offload/page_mover.hpp"
 
 namespace terrace {
 
@@ -28,6 +33,7 @@ struct LayerTickets {
   Ticket offloaded;  ///< the newest rows, and what was selected, are on the host
   Ticket attended;   ///< the last op of the last step
   Ticket refilled;   ///< the last copy from the host into device blocks or slots
+  Ticket fetched;    ///< the last rows that were selected have been read on the host
 };
 
 /// Threads  one at a time
@@ -44,15 +50,47 @@ class LayerRows {
   [[nodiscard]] std::size_t missing_pages(std::size_t blocks) const noexcept;
   /// Forgets the blocks behind the first `blocks`, which must be absent.
   void trim(std::size_t blocks);
-  /// Gives the host page of a block back, which must be absent: its rows are nowhere from then on.
+  /// Gives the page of a block back, which must be absent: its rows are nowhere from then on.
   void drop_page(std::size_t block);
+
+  // Pages below the host.
+
+  /// Whether pages may leave the host at all.
+  [[nodiscard]] bool has_store() const noexcept { return mover_ != nullptr; }
+  /// Whether the rows of a block are in the store alone.
+  [[nodiscard]] bool is_away(std::size_t block) const noexcept {
+    return block < stored_.size() && stored_[block] != offload::StoredPage::none &&
+           host_[block] == nullptr;
+  }
+  [[nodiscard]] std::size_t away_pages() const noexcept { return away_; }
+  /// Reads those of the blocks that are away. Errors: out_of_memory naming host.memory, those of
+  /// the store. Blocks that have arrived stay, and those that have not are away as before.
+  Status bring(std::span<const std::uint32_t> blocks);
+
+  /// A page that may leave, and the later of two numbers was wanted later.
+  struct IdlePage {
+    LayerRows* rows = nullptr;
+    std::uint32_t block = 0;
+    std::uint64_t wanted = 0;
+  };
+  /// Adds those of the first `blocks` blocks that are on the host, and that nobody keeps there.
+  void list_idle(std::size_t blocks, std::vector<IdlePage>& idle);
+  struct Departure {
+    std::size_t left = 0;     ///< pages
+    std::size_t written = 0;  ///< of these, that the store did not have
+  };
+  /// Writes pages to the store, if they are not there, and gives up their host memory. All must be
+  /// idle, of layers at rest, of one runtime. Errors: those of the store, where no page has left.
+  static Result<Departure> send_away(std::span<const IdlePage> pages);
+  /// The block will be written: what the store has of it is no longer right. It must be on the
+  /// host.
+  void forget_stored(std::size_t block);
 
   [[nodiscard]] std::size_t blocks() const noexcept { return places_.size(); }
   [[nodiscard]] BlockPlace place(std::size_t block) const noexcept { return places_[block]; }
   [[nodiscard]] bool absent(std::size_t block) const noexcept {
     return places_[block] == BlockPlace::absent;
   }
-  [[nodiscard]] std::byte* on_host(std::size_t block) const noexcept { return host_[block]; }
   [[nodiscard]] std::byte* on_device(std::size_t block) const noexcept { return device_[block]; }
 
   /// Gives an absent block its memory.
@@ -77,7 +115,6 @@ class LayerRows {
   Status share(const LayerRows& other);
 
   // Tables as ops read them.
-  [[nodiscard]] BlockTable host_table() const noexcept { return table(host_.data()); }
   [[nodiscard]] BlockTable device_table() const noexcept { return table(device_.data()); }
   /// The device's blocks, for work whose arguments are read on the host.
   [[nodiscard]] BlockTable device_blocks() const noexcept { return table(device_.host_data()); }
@@ -103,6 +140,9 @@ class LayerRows {
   /// block.
   void list_host_stores(const KvTensors& source, TokenRange tokens, bool all,
                         std::vector<StoreRows>& stores) const;
+  /// Adds to `extents` how the rows of `tokens` get from their device blocks, where they have one,
+  /// into their pages.
+  void list_host_copies(TokenRange tokens, std::vector<CopyExtent>& extents) const;
 
   /// Where a row lies in its block.
   [[nodiscard]] std::size_t row_offset(std::size_t head, std::size_t position) const noexcept;
@@ -114,6 +154,13 @@ class LayerRows {
   std::size_t first_window_block = 0;  ///< blocks before it have passed the window
 
  private:
+  friend class HostRows;
+  using Page = offload::PageMover::Page;
+
+  [[nodiscard]] std::byte* on_host(std::size_t block) const noexcept { return host_[block]; }
+  [[nodiscard]] BlockTable host_table() const noexcept { return table(host_.data()); }
+  Status bring_some(std::span<const std::uint32_t> blocks);
+  void forget_pages_from(std::size_t block);
   [[nodiscard]] BlockTable table(std::byte* const* blocks) const noexcept;
   [[nodiscard]] StoreRows store_of(const KvTensors& source, TokenRange all, TokenRange some,
                                    Tier tier) const noexcept;
@@ -125,10 +172,17 @@ class LayerRows {
   [[nodiscard]] std::size_t run_end(std::size_t position, std::size_t end) const noexcept;
 
   RuntimeState& runtime_;
+  offload::PageMover* mover_;  ///< null = no store
   offload::PageTable pages_;
   PointerTable host_{Tier::host};
   PointerTable device_{Tier::device};
   std::vector<BlockPlace> places_;
+
+  // With a store, of each block.
+  std::vector<offload::StoredPage> stored_;
+  std::vector<std::uint32_t> keepers_;  ///< HostRows that keep it on the host
+  std::vector<std::uint64_t> wanted_;   ///< when it was wanted last, by the runtime's count
+  std::size_t away_ = 0;
 };
 
 }  // namespace terrace

@@ -7,19 +7,21 @@
 
 namespace terrace {
 
-Status SequenceRows::reclaiming_for(std::size_t length, FunctionRef<Status()> reserve) const {
+Status SequenceRows::check_pages(std::size_t length) const {
+  if (context_.keeps_everything()) return {};
   std::size_t missing = 0;
-  if (!context_.keeps_everything()) {
-    const std::size_t blocks = divide_up(length, context_.block_tokens());
-    for (const auto& layer : layers_) missing += layer->rows.missing_pages(blocks);
-  }
-  if (missing > 0) {
-    // Pages that a prompt had taken before it was refused would stay with the pool, and all memory
-    // could be theirs.
-    const auto lock = context_.runtime.lock_pages();
-    TERRACE_TRY(context_.runtime.pages().check_room(missing));
-  }
-  return context_.reclaiming(reserve);
+  const std::size_t blocks = divide_up(length, context_.block_tokens());
+  for (const auto& layer : layers_) missing += layer->rows.missing_pages(blocks);
+  return missing > 0 ? context_.runtime.pages().check_room(missing) : Status{};
+}
+
+Status SequenceRows::reclaiming_for(std::size_t length, FunctionRef<Status()> reserve) const {
+  // Pages that a prompt had taken before it was refused would stay with the pool, and all memory
+  // could be theirs.
+  return context_.reclaiming([&]() -> Status {
+    TERRACE_TRY(check_pages(length));
+    return reserve();
+  });
 }
 
 Status SequenceRows::reserve_positions(std::size_t length) {
@@ -111,15 +113,35 @@ Status SequenceRows::take_needed(Layer& layer, std::vector<Loading>& loading) {
 
 Status SequenceRows::load(std::span<const Loading> loading) {
   if (loading.empty()) return {};
-  const std::size_t bytes = context_.runtime.block_bytes();
-  std::vector<CopyExtent> extents;
-  for (const Loading& one : loading) {
-    extents.push_back({one.slot, one.layer->rows.on_host(one.block), bytes});
+  const Status enqueued = load_layers(loading);
+  // Copies of some layers may be under way behind a failure, too.
+  TERRACE_ASSIGN(const Ticket loaded, context_.lanes.refill().record());
+  TERRACE_TRY(context_.await(WaitReason::refill, loaded));
+  return enqueued;
+}
+
+Status SequenceRows::load_layers(std::span<const Loading> loading) {
+  while (!loading.empty()) {
+    const auto of_other = [&](const Loading& one) { return one.layer != loading.front().layer; };
+    const auto end = std::ranges::find_if(loading, of_other);
+    const auto count = static_cast<std::size_t>(end - loading.begin());
+    TERRACE_TRY(load_layer(loading.first(count)));
+    loading = loading.subspan(count);
   }
-  TERRACE_ASSIGN(const Ticket loaded, context_.lanes.refill().copy(Phase::refill, extents));
-  for (const Loading& one : loading) one.layer->tickets().refilled = loaded;
+  return {};
+}
+
+Status SequenceRows::load_layer(std::span<const Loading> loading) {
+  Layer& layer = *loading.front().layer;
+  const std::size_t bytes = context_.runtime.block_bytes();
+  std::vector<std::uint32_t> blocks;
+  for (const Loading& one : loading) blocks.push_back(static_cast<std::uint32_t>(one.block));
+  TERRACE_ASSIGN(const HostRows rows, layer.host_rows(blocks));
+  std::vector<CopyExtent> extents;
+  for (const Loading& one : loading) extents.push_back({one.slot, rows.page(one.block), bytes});
+  TERRACE_ASSIGN(layer.tickets().refilled, context_.lanes.refill().copy(Phase::refill, extents));
   context_.counters.bytes.refill += extents.size() * bytes;
-  return context_.await(WaitReason::refill, loaded);
+  return {};
 }
 
 void SequenceRows::note_load(std::span<const Loading> loaded) const {
@@ -145,6 +167,34 @@ bool SequenceRows::spill_one() {
   if (context_.keeps_everything()) return false;
   return std::ranges::any_of(layers_, [](const auto& layer) { return layer->spill_one(); }) ||
          std::ranges::any_of(layers_, [](const auto& layer) { return layer->cache->spill(); });
+}
+
+Result<std::size_t> SequenceRows::send_away(std::size_t count, bool patient) {
+  // The last block may still be written.
+  const std::size_t full = context_.length / context_.block_tokens();
+  std::vector<LayerRows::IdlePage> idle;
+  for (const auto& layer : layers_) {
+    if (layer->pages_are_unread(patient)) layer->rows.list_idle(full, idle);
+  }
+  if (idle.size() > count) {
+    const auto last = idle.begin() + static_cast<std::ptrdiff_t>(count);
+    std::ranges::nth_element(idle, last, {}, &LayerRows::IdlePage::wanted);
+    idle.erase(last, idle.end());
+  }
+  TERRACE_ASSIGN(const LayerRows::Departure departure, LayerRows::send_away(idle));
+  context_.counters.store.written += departure.written * context_.runtime.block_bytes();
+  return departure.left;
+}
+
+void SequenceRows::send_excess_away() {
+  if (context_.runtime.mover() == nullptr) return;
+  const std::size_t limit = context_.runtime.host_pages_limit();
+  for (;;) {
+    const std::size_t pages = context_.runtime.pages().pages_in_use();
+    if (pages <= limit) return;
+    const std::size_t count = std::min(pages - limit, offload::PageMover::batch_pages);
+    if (send_away(count, /*patient=*/false).value_or(0) == 0) return;
+  }
 }
 
 void SequenceRows::trim(std::size_t blocks) {

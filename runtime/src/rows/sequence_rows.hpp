@@ -19,8 +19,8 @@ class SequenceRows {
   SequenceRows(SequenceContext& context, std::span<const std::unique_ptr<Layer>> layers) noexcept
       : context_(context), layers_(layers) {}
 
-  /// Tries `reserve` for a sequence that grows to `length` tokens, taking from who can spare.
-  /// First it asks for host pages: spilling on the device makes no room for them.
+  /// Tries `reserve` for a sequence that grows to `length` tokens, taking from others. `reserve` is
+  /// not called before there is room for all pages that the sequence will have.
   Status reclaiming_for(std::size_t length, FunctionRef<Status()> reserve) const;
 
   /// Makes room for the token at `position`, or for all up to it. Errors: out_of_memory, not_ready.
@@ -43,6 +43,16 @@ class SequenceRows {
 
   /// Spills one block. Returns whether there was one that no step needs.
   bool spill_one();
+  // Pages that leave the host.
+
+  /// Sends up to `count` pages to the store, those first that were wanted longest ago. Layers with
+  /// work under way keep theirs; a `patient` call waits for that work. Returns how many have left.
+  /// Errors: those of the store.
+  Result<std::size_t> send_away(std::size_t count, bool patient);
+  /// Sends pages away as long as more are on the host than are to be, and as this sequence has some
+  /// that can leave now.
+  void send_excess_away();
+
   /// Forgets the blocks behind the first `blocks`.
   void trim(std::size_t blocks);
   [[nodiscard]] std::size_t blocks() const noexcept;
@@ -57,6 +67,11 @@ class SequenceRows {
   /// Takes device memory for blocks that the next step needs and that are absent.
   Status take_needed(Layer& layer, std::vector<Loading>& loading);
   Status load(std::span<const Loading> loading);
+  Status load_layers(std::span<const Loading> loading);
+  Status load_layer(std::span<const Loading> loading);
+  /// Whether there is room on the host for the pages that `length` tokens lack. Errors:
+  /// out_of_memory naming host.memory.
+  [[nodiscard]] Status check_pages(std::size_t length) const;
   void note_load(std::span<const Loading> loaded) const;
 
   SequenceContext& context_;

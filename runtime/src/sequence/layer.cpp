@@ -1,6 +1,7 @@
 #include "layer.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "terrace/core/bytes.hpp"
 
@@ -85,6 +86,41 @@ Status Layer::reserve_positions(std::size_t length) {
   return {};
 }
 
+Result<HostRows> Layer::host_rows(std::span<const std::uint32_t> blocks) {
+  HostRows kept(rows, blocks);
+  if (!rows.has_store()) return kept;
+  const std::size_t away = rows.away_pages();
+  const TimePoint begin = context_.clock().now();
+  Status brought = context_.reclaiming([&] { return rows.bring(kept.blocks()); });
+  if (away > 0) context_.count_wait(WaitReason::rows, begin);
+  context_.counters.store.read += (away - rows.away_pages()) * context_.runtime.block_bytes();
+  if (brought) return kept;
+  // All that could leave has left: who called has nothing to try again.
+  Error error = brought.error();
+  error.lacks.reset();
+  return tl::unexpected(error);
+}
+
+Result<HostRows> Layer::host_rows(TokenRange tokens) {
+  if (!rows.has_store() || tokens.empty()) return HostRows(rows, {});
+  std::vector<std::uint32_t> blocks(divide_up(tokens.end, context_.block_tokens()) -
+                                    tokens.begin / context_.block_tokens());
+  std::iota(blocks.begin(), blocks.end(),
+            static_cast<std::uint32_t>(tokens.begin / context_.block_tokens()));
+  return host_rows(blocks);
+}
+
+bool Layer::pages_are_unread(bool patient) const {
+  const auto is_done = [&](WaitReason reason, const Ticket& ticket) {
+    return patient ? context_.await(reason, ticket).has_value() : poll(ticket).value_or(false);
+  };
+  const LayerTickets& work = rows.tickets;
+  return is_done(WaitReason::rows, work.offloaded) && is_done(WaitReason::compute, work.attended) &&
+         is_done(WaitReason::compute, work.fetched) && is_done(WaitReason::refill, work.refilled) &&
+         is_done(WaitReason::index, index.coded) &&
+         is_done(WaitReason::retention, retention.decided);
+}
+
 Status Layer::place_block(std::size_t block) {
   if (rows.place(block) == BlockPlace::cached) {
     // A copy is now needed in its own right; its memory simply changes hands.
@@ -156,7 +192,14 @@ bool Layer::spill_one() {
 }
 
 Status Layer::own_block(std::size_t block) {
-  if (context_.keeps_everything() || !rows.is_shared(block)) return {};
+  if (context_.keeps_everything()) return {};
+  // What the store has of a block that is cut, and goes on, is wrong from now on.
+  if (rows.is_away(block)) {
+    const auto number = static_cast<std::uint32_t>(block);
+    TERRACE_TRY(host_rows(std::span(&number, 1)).map([](const HostRows&) {}));
+  }
+  rows.forget_stored(block);
+  if (!rows.is_shared(block)) return {};
   // Work that reads the page left behind, to index or to fetch its rows, must be done with it.
   if (cache->reads_host_table())
     TERRACE_TRY(context_.await(WaitReason::refill, rows.tickets.refilled));

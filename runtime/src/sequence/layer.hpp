@@ -78,6 +78,14 @@ class Layer {
   /// The step's tokens attend to all rows before `end`, up to their own.
   void open_all_tokens(std::size_t end) noexcept;
 
+  /// Has the pages of blocks, or of all blocks with some of the tokens, on the host, and keeps them
+  /// there as long as the result lives. Waits for those that are away. Errors: out_of_memory naming
+  /// host.memory, where no other page can leave any more; those of the store.
+  Result<HostRows> host_rows(std::span<const std::uint32_t> blocks);
+  Result<HostRows> host_rows(TokenRange tokens);
+  /// Whether no work under way reads the layer's pages. A `patient` call waits for that work.
+  [[nodiscard]] bool pages_are_unread(bool patient) const;
+
   /// Makes room for `length` positions, tables and host pages. Errors: out_of_memory, not_ready.
   Status reserve_positions(std::size_t length);
 

@@ -9,6 +9,12 @@
 #include "terrace/core/drain_to_end.hpp"
 
 namespace terrace {
+namespace {
+
+/// A bound on the pages that reading rows keeps on the host at once.
+constexpr std::size_t rows_read_at_once = 256;
+
+}  // namespace
 
 SequenceState::SequenceState(std::shared_ptr<RuntimeState> runtime, Lanes lanes)
     : runtime_(std::move(runtime)), parts(*runtime_, *this, std::move(lanes)) {}
@@ -40,6 +46,14 @@ SequenceState::~SequenceState() {
 bool SequenceState::is_idle() const noexcept { return parts.context.phase == SequencePhase::idle; }
 
 bool SequenceState::spill_one() { return parts.rows.spill_one(); }
+
+bool SequenceState::may_send_rows_away() const noexcept {
+  return is_idle() || parts.context.phase == SequencePhase::paused;
+}
+
+Result<std::size_t> SequenceState::send_rows_away(bool patient) {
+  return parts.rows.send_away(offload::PageMover::batch_pages, patient);
+}
 
 Status SequenceState::begin_prompt(std::size_t tokens) {
   SequenceContext& context = parts.context;
@@ -239,6 +253,24 @@ Status SequenceState::check_rows(LayerId id, HeadId head, std::span<const std::u
               *lost);
 }
 
+Status SequenceState::read_host_rows(Layer& layer, HeadId head, const SomePositions& some,
+                                     std::span<std::byte> target) const {
+  const SequenceContext& context = parts.context;
+  const std::size_t bytes = context.shape().row_bytes();
+  std::vector<std::uint32_t> blocks;
+  for (const std::size_t i : some.which) {
+    blocks.push_back(some.all[i] / static_cast<std::uint32_t>(context.block_tokens()));
+  }
+  TERRACE_ASSIGN(const HostRows rows, layer.host_rows(blocks));
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const std::size_t at = some.which[i];
+    const std::byte* const page = rows.page(blocks[i]);
+    std::memcpy(target.data() + at * bytes, page + layer.rows.row_offset(index(head), some.all[at]),
+                bytes);
+  }
+  return {};
+}
+
 Status SequenceState::read_rows(LayerId id, HeadId head, std::span<const std::uint32_t> positions,
                                 std::span<std::byte> target) {
   TERRACE_TRY(check_rows(id, head, positions, target.size()));
@@ -249,6 +281,7 @@ Status SequenceState::read_rows(LayerId id, HeadId head, std::span<const std::ui
                           layer.window_at(context.length).begin};
   TERRACE_TRY(context.await(WaitReason::rows, layer.tickets().offloaded));
   std::vector<std::size_t> on_device;  // of `positions`
+  std::vector<std::size_t> on_host;
   for (std::size_t i = 0; i < positions.size(); ++i) {
     if (layer.is_decided(positions[i])) {
       std::memcpy(target.data() + i * bytes,
@@ -256,24 +289,24 @@ Status SequenceState::read_rows(LayerId id, HeadId head, std::span<const std::ui
       continue;
     }
     const std::size_t block = positions[i] / context.block_tokens();
-    if (!middle.contains(positions[i]) && !layer.rows.absent(block)) {
-      on_device.push_back(i);
-      continue;
-    }
-    const std::size_t at = layer.rows.row_offset(index(head), positions[i]);
-    std::memcpy(target.data() + i * bytes, layer.rows.on_host(block) + at, bytes);
+    (middle.contains(positions[i]) || layer.rows.absent(block) ? on_host : on_device).push_back(i);
+  }
+  for (std::span<const std::size_t> rest = on_host; !rest.empty();) {
+    const std::size_t count = std::min(rest.size(), rows_read_at_once);
+    TERRACE_TRY(read_host_rows(layer, head, {positions, rest.first(count)}, target));
+    rest = rest.subspan(count);
   }
   if (on_device.empty()) return {};
   TERRACE_TRY(context.await(WaitReason::compute, layer.tickets().attended));
-  TERRACE_ASSIGN(Buffer rows, context.backend().allocate(
-                                  {.bytes = on_device.size() * bytes, .tier = Tier::host}));
+  TERRACE_ASSIGN(Buffer copies, context.backend().allocate(
+                                    {.bytes = on_device.size() * bytes, .tier = Tier::host}));
   std::vector<CopyExtent> extents;
   for (const std::size_t i : on_device) {
     const std::byte* const block = layer.rows.on_device(positions[i] / context.block_tokens());
-    extents.push_back({rows.data() + extents.size() * bytes,
+    extents.push_back({copies.data() + extents.size() * bytes,
                        block + layer.rows.row_offset(index(head), positions[i]), bytes});
   }
-  TERRACE_TRY(context.copy_now(context.lanes.offload(), Phase::offload, extents, rows));
+  TERRACE_TRY(context.copy_now(context.lanes.offload(), Phase::offload, extents, copies));
   for (std::size_t row = 0; row < on_device.size(); ++row) {
     std::memcpy(target.data() + on_device[row] * bytes, extents[row].target, bytes);
   }

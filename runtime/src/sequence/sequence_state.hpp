@@ -48,6 +48,12 @@ class SequenceState {
   /// blocks is done. Returns whether there was one.
   bool spill_one();
 
+  /// Whether no step is under way that will read pages.
+  [[nodiscard]] bool may_send_rows_away() const noexcept;
+  /// Sends a batch of pages that no work reads to the store below the host; a `patient` call waits
+  /// for work that reads some. Returns how many have left. Errors: those of the store.
+  Result<std::size_t> send_rows_away(bool patient);
+
   std::mutex mutex;  ///< held by every public call, and while memory is taken from the sequence
 
  private:
@@ -56,6 +62,14 @@ class SequenceState {
   [[nodiscard]] Status check_rows(LayerId layer, HeadId head,
                                   std::span<const std::uint32_t> positions,
                                   std::size_t bytes) const;
+  /// Some of the positions that a call is given.
+  struct SomePositions {
+    std::span<const std::uint32_t> all;
+    std::span<const std::size_t> which;  ///< indices of `all`
+  };
+  /// Copies rows that lie on the host or below it to their places in `target`.
+  Status read_host_rows(Layer& layer, HeadId head, const SomePositions& some,
+                        std::span<std::byte> target) const;
   /// Makes a layer of another sequence the same as one of this, its pages shared.
   Status copy_layer(const Layer& mine, Layer& its);
   Status copy_blocks(const Layers& source);

@@ -28,8 +28,9 @@ std::size_t stride_of(std::size_t turns) noexcept {
 /// The first token of a layer's step, and all tokens up to it, in a KV head.
 class FirstToken {
  public:
-  FirstToken(const SequenceContext& context, const Layer& layer, std::size_t head) noexcept
-      : context_(context), layer_(layer), token_(layer.first_token()), head_(head) {}
+  FirstToken(const SequenceContext& context, const Layer& layer, const HostRows& rows,
+             std::size_t head) noexcept
+      : context_(context), layer_(layer), rows_(rows), token_(layer.first_token()), head_(head) {}
 
   /// Returns the share of the softmax over all tokens that lies on those attended to, mean over
   /// the KV head's query heads; NaN where logits are not finite. `queries` [group, head_dim].
@@ -64,7 +65,7 @@ class FirstToken {
     const std::size_t row_bytes = context_.shape().row_bytes();
     const std::size_t block_tokens = context_.block_tokens();
     for (std::size_t position = 0; position < token_.window.end; position += block_tokens) {
-      const std::byte* row = layer_.rows.on_host(position / block_tokens);
+      const std::byte* row = rows_.page(position / block_tokens);
       row += layer_.rows.row_offset(head_, position);
       const std::size_t here = std::min(block_tokens, token_.window.end - position);
       for (std::size_t i = 0; i < here; ++i) rows.push_back(row + i * row_bytes);
@@ -102,6 +103,7 @@ class FirstToken {
 
   const SequenceContext& context_;
   const Layer& layer_;
+  const HostRows& rows_;
   const AttendedToken& token_;
   std::size_t head_;
 };
@@ -121,7 +123,7 @@ MassSampler::MassSampler(SequenceContext& context,
   turn_ = number % turns * stride_of(turns) % turns;
 }
 
-const Layer& MassSampler::sampled_layer() const noexcept {
+Layer& MassSampler::sampled_layer() const noexcept {
   return *layers_[turn_ / context_.shape().kv_heads];
 }
 
@@ -153,7 +155,7 @@ Status MassSampler::keep_query(const Layer& layer, const float* query, Queue& co
 
 Status MassSampler::count(bool exact) {
   if (!sampled_) return {};
-  const Layer& layer = sampled_layer();
+  Layer& layer = sampled_layer();
   std::optional<double> mass = 1.0;
   if (!exact && !attends_to_everything(layer.first_token())) {
     TERRACE_TRY(context_.await(WaitReason::rows, copied_));
@@ -177,9 +179,11 @@ void MassSampler::end_step() noexcept {
   sampled_ = decodes_ = false;
 }
 
-std::optional<double> MassSampler::mass_of(const Layer& layer) const {
+std::optional<double> MassSampler::mass_of(Layer& layer) const {
+  const Result<HostRows> rows = layer.host_rows({0, layer.first_token().window.end});
+  if (!rows) return std::nullopt;
   try {
-    const double mass = FirstToken(context_, layer, sampled_head()).mass(query_.as<float>());
+    const double mass = FirstToken(context_, layer, *rows, sampled_head()).mass(query_.as<float>());
     return std::isfinite(mass) ? std::optional(mass) : std::nullopt;
   } catch (const std::bad_alloc&) {
     return std::nullopt;

@@ -40,11 +40,11 @@ class MassSampler {
 
  private:
   // The layer and KV head whose turn it is.
-  [[nodiscard]] const Layer& sampled_layer() const noexcept;
+  [[nodiscard]] Layer& sampled_layer() const noexcept;
   [[nodiscard]] std::size_t sampled_head() const noexcept;
   /// The mass of the layer's first token, whose queries are on the host; nothing where logits are
   /// not finite, or host memory is short.
-  [[nodiscard]] std::optional<double> mass_of(const Layer& layer) const;
+  [[nodiscard]] std::optional<double> mass_of(Layer& layer) const;
 
   SequenceContext& context_;
   std::span<const std::unique_ptr<Layer>> layers_;

@@ -30,6 +30,7 @@ Status Participant::check_turn(LayerId id, const StepInput& input, Queue& comput
 Status Participant::open_layer(LayerId id, const StepInput& input, Queue& compute) {
   context_.compute = &compute;
   layer_ = parts_.layers[index(id)].get();
+  selected_rows_ = HostRows(layer_->rows, {});
   input_ = input;
   // Whoever computes attention, by now that of the layer before is enqueued.
   TERRACE_TRY(note_attention());
@@ -102,6 +103,30 @@ void Participant::note_selected(Ticket selected) noexcept {
   parts_.indexes.room.device().note_read(*layer_, selected);
 }
 
+Status Participant::bring_selected(Ticket copied) {
+  TERRACE_TRY(context_.await(WaitReason::rows, copied));
+  context_.counters.bytes.index += selection_to_host().bytes;
+  const SelectionBuffers lists = layer_->token().selection.on_host();
+  std::vector<std::uint8_t> is_wanted(layer_->rows.blocks());
+  for (std::size_t list = 0; list < context_.lists(); ++list) {
+    const std::uint32_t* const ids = lists.ids + list * context_.list_rows();
+    for (std::size_t i = 0; i < lists.counts[list]; ++i) {
+      is_wanted[ids[i] / context_.block_tokens()] = 1;
+    }
+  }
+  std::vector<std::uint32_t> blocks;
+  for (std::uint32_t block = 0; block < is_wanted.size(); ++block) {
+    if (is_wanted[block] != 0 && layer_->rows.absent(block)) blocks.push_back(block);
+  }
+  TERRACE_ASSIGN(selected_rows_, layer_->host_rows(blocks));
+  return {};
+}
+
+void Participant::note_fetched(Ticket fetched) noexcept {
+  layer_->tickets().fetched = fetched;
+  selected_rows_ = HostRows(layer_->rows, {});
+}
+
 Status Participant::note_stored(Ticket stored, Queue& compute) {
   TERRACE_TRY(store_on_host(stored));
   PromptIndexer& prompt = parts_.indexes.prompt;
@@ -153,7 +178,7 @@ Status Participant::copy_to_host(LayerSpan layers, Ticket ready) {
   TERRACE_TRY(offload.wait_for(ready));
   extents_.clear();
   if (!sends_rows_at_once()) {
-    for (const auto& layer : layers) list_new_rows(*layer);
+    for (const auto& layer : layers) layer->rows.list_host_copies(new_tokens(), extents_);
   }
   // Upkeep reads what was selected while attention runs.
   for (const auto& layer : layers) list_selections(*layer);
@@ -169,23 +194,6 @@ void Participant::list_selections(Layer& layer) {
     extents_.push_back(token.selection.to_host());
     context_.counters.bytes.index += extents_.back().bytes;
     context_.journal.add_ids(extents_.back().bytes);
-  }
-}
-
-void Participant::list_new_rows(const Layer& layer) {
-  const KvShape& shape = context_.shape();
-  const std::size_t block_tokens = context_.block_tokens();
-  const std::size_t end = context_.length + tokens_;
-  std::size_t run_end = 0;
-  for (std::size_t position = context_.length; position < end; position = run_end) {
-    const std::size_t block = position / block_tokens;
-    run_end = std::min(end, (block + 1) * block_tokens);
-    if (layer.rows.absent(block)) continue;  // stored on the host at once
-    for (std::size_t head = 0; head < shape.kv_heads; ++head) {
-      const std::size_t at = layer.rows.row_offset(head, position);
-      extents_.push_back({layer.rows.on_host(block) + at, layer.rows.on_device(block) + at,
-                          (run_end - position) * shape.row_bytes()});
-    }
   }
 }
 

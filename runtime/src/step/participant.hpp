@@ -47,8 +47,20 @@ class Participant {
   [[nodiscard]] bool selects() const noexcept { return layer_->token().selected; }
   Result<SelectRequest> select(Queue& compute);
   [[nodiscard]] ResolveRows resolve() const noexcept { return parts_.workspace.resolve(*layer_); }
-  [[nodiscard]] FetchRows fetch() const noexcept { return parts_.workspace.fetch(*layer_); }
   void note_selected(Ticket selected) noexcept;
+  /// Whether rows that are selected may lie below the host. Then bring_selected() comes before
+  /// fetch(), and before that the selection, on the host.
+  [[nodiscard]] bool may_select_away() const noexcept { return layer_->rows.away_pages() > 0; }
+  [[nodiscard]] CopyExtent selection_to_host() const noexcept {
+    return layer_->token().selection.to_host();
+  }
+  /// Waits for `copied`, which brings the selection, and for the pages of its rows. Errors: those
+  /// of Layer::host_rows().
+  Status bring_selected(Ticket copied);
+  [[nodiscard]] FetchRows fetch() const noexcept {
+    return parts_.workspace.fetch(*layer_, selected_rows_);
+  }
+  void note_fetched(Ticket fetched) noexcept;
   [[nodiscard]] KvView view() const noexcept;
   Result<DecodeAttention> attention(const StepOutput& output, Queue& compute);
   void note_attended(Ticket attended) noexcept;
@@ -135,8 +147,6 @@ class Participant {
   Status reserve_tiles(LentStepMemory& memory);
   /// The step is refused: gives up what it has reserved beyond the sequence's `blocks`.
   void give_back(const Status& refused, std::size_t blocks, LentStepMemory& memory);
-  /// Lists in extents_ how a layer's new rows are copied to the host.
-  void list_new_rows(const Layer& layer);
   void list_selections(Layer& layer);
   /// Rows of a draft, and of a prompt's end, are indexed before the step has ended.
   [[nodiscard]] bool sends_rows_at_once() const noexcept {
@@ -175,9 +185,10 @@ class Participant {
   Layer* layer_ = nullptr;  ///< the one under way
   StepInput input_;
   std::size_t tokens_ = 1;
-  std::size_t token_ = 0;  ///< the one under way
-  GroupRests rests_;       ///< of its selection
-  bool prompt_ = false;    ///< the tokens are a prompt's
+  std::size_t token_ = 0;   ///< the one under way
+  GroupRests rests_;        ///< of its selection
+  HostRows selected_rows_;  ///< that the fetch to come reads
+  bool prompt_ = false;     ///< the tokens are a prompt's
   bool exact_ = false;
   std::size_t next_layer_ = 0;
   Ticket rows_stored_;    ///< the tensors' rows have been read for the host

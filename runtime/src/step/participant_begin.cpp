@@ -53,6 +53,7 @@ Status Participant::begin_tokens(std::size_t tokens, LentStepMemory& memory) {
   if (may_index_prompt(*prepared)) {
     TERRACE_TRY(parts_.recovering(parts_.indexes.prompt.begin(context_.prompt.end)));
   }
+  parts_.rows.send_excess_away();
   if (const Status reserved = reserve(memory); !reserved) {
     const bool lacks_memory = reserved.error().code == Errc::out_of_memory;
     if (!parts_.indexes.prompt.is_under_way() || !lacks_memory) return reserved;

@@ -57,7 +57,9 @@ Status Participant::conclude(std::size_t accepted, Duration patience) {
   const Ticket attended = parts_.layers.back()->tickets().attended;
   TERRACE_TRY(context_.await(WaitReason::compute, attended, patience));
   // All done: the embedder's queue need not outlive the step.
-  for (const auto& layer : parts_.layers) layer->tickets().attended = {};
+  for (const auto& layer : parts_.layers) {
+    layer->tickets().attended = layer->tickets().fetched = {};
+  }
   parts_.indexes.room.device().end_step();
   context_.computed = {};
   context_.compute = nullptr;
@@ -81,6 +83,7 @@ Status Participant::conclude(std::size_t accepted, Duration patience) {
   context_.phase = SequencePhase::idle;
   // The step itself is done. A failure here comes again, and is reported, when the next one begins.
   static_cast<void>(prepare_next());
+  parts_.rows.send_excess_away();
   // Prompts that attend exactly have records of their own.
   if (exact_ && prompt_) {
     context_.journal.pass_over(context_.counters.bytes.index);

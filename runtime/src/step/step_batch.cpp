@@ -87,9 +87,32 @@ Status StepBatch::select(std::size_t number, Queue& compute) {
   if (selecting_.empty()) return {};
   const Ops& ops = runtime_.backend->ops();
   TERRACE_ASSIGN(const Ticket selected, runtime_.policy->select(selects_, compute, ops));
-  for (Participant* const one : selecting_) one->note_selected(selected);
+  for (const Member* const one : selecting_) one->participant->note_selected(selected);
   TERRACE_ASSIGN(selected_, ops.resolve_rows(compute, Phase::fetch, resolves_));
-  return ops.fetch_rows(compute, Phase::fetch, fetches_).map([](Ticket) {});
+  TERRACE_TRY(bring_selected(compute));
+  for (const Member* const one : selecting_) {
+    if (one->status) fetches_.push_back(one->participant->fetch());
+  }
+  if (fetches_.empty()) return {};
+  TERRACE_ASSIGN(const Ticket fetched, ops.fetch_rows(compute, Phase::fetch, fetches_));
+  for (const Member* const one : selecting_) one->participant->note_fetched(fetched);
+  return {};
+}
+
+Status StepBatch::bring_selected(Queue& compute) {
+  selections_.clear();
+  for (const Member* const one : selecting_) {
+    const Participant& participant = *one->participant;
+    if (participant.may_select_away()) selections_.push_back(participant.selection_to_host());
+  }
+  if (selections_.empty()) return {};
+  TERRACE_ASSIGN(const Ticket copied, compute.copy(Phase::offload, selections_));
+  for (Member* const one : selecting_) {
+    Participant& participant = *one->participant;
+    if (!participant.may_select_away()) continue;
+    one->status = participant.named(participant.bring_selected(copied));
+  }
+  return {};
 }
 
 void StepBatch::list_selecting(std::size_t number, Queue& compute) {
@@ -97,15 +120,14 @@ void StepBatch::list_selecting(std::size_t number, Queue& compute) {
   selects_.clear();
   resolves_.clear();
   fetches_.clear();
-  for_each_member([&](Participant& one, std::size_t) -> Status {
+  for_each_member([&](Participant& one, std::size_t i) -> Status {
     if (number >= one.single_tokens()) return {};
     TERRACE_TRY(one.open_token(number));
     if (!one.selects()) return {};
     TERRACE_ASSIGN(const SelectRequest request, one.select(compute));
-    selecting_.push_back(&one);
+    selecting_.push_back(&members_[i]);
     selects_.push_back(request);
     resolves_.push_back(one.resolve());
-    fetches_.push_back(one.fetch());
     return {};
   });
 }

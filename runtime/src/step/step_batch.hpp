@@ -66,6 +66,9 @@ class StepBatch {
   /// Selects for the token of that number in each member.
   Status select(std::size_t number, Queue& compute);
   void list_selecting(std::size_t number, Queue& compute);
+  /// Has the rows on the host that members select of those below it. The others wait for them. A
+  /// member fails whose rows cannot be had. Nothing is enqueued where no row is below the host.
+  Status bring_selected(Queue& compute);
   Status attend_selected(std::size_t number, std::span<const StepOutput> outputs, Queue& compute);
   /// How many tokens a member has, at most, that select one by one.
   [[nodiscard]] std::size_t most_single_tokens() const noexcept;
@@ -90,9 +93,10 @@ class StepBatch {
 
   // Arguments of a layer's ops, kept so that the next layer allocates nothing.
   std::vector<StoreRows> stores_;
-  std::vector<Participant*> selecting_;
+  std::vector<Member*> selecting_;
   std::vector<SelectRequest> selects_;
   std::vector<ResolveRows> resolves_;
+  std::vector<CopyExtent> selections_;
   std::vector<FetchRows> fetches_;
   std::vector<DecodeAttention> attentions_;
 };

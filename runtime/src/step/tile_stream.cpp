@@ -33,14 +33,18 @@ Status TileStream::bring_tile(const Passage& passage, std::size_t tile) {
   const std::size_t size = memory_.tile_tokens() / runtime_.options.block_tokens;
   const std::size_t end =
       std::min(divide_up(passage.end, runtime_.options.block_tokens), (tile + 1) * size);
-  extents_.clear();
+  blocks_.clear();
   for (std::size_t block = tile * size; block < end; ++block) {
-    if (!rows.absent(block)) continue;
+    if (rows.absent(block)) blocks_.push_back(static_cast<std::uint32_t>(block));
+  }
+  if (blocks_.empty()) return {};
+  TERRACE_ASSIGN(const HostRows on_host, passage.layer.host_rows(blocks_));
+  extents_.clear();
+  for (const std::uint32_t block : blocks_) {
     std::byte* const to =
         memory_.get().tiles[tile % 2].data() + block % size * runtime_.block_bytes();
-    extents_.push_back({to, rows.on_host(block), runtime_.block_bytes()});
+    extents_.push_back({to, on_host.page(block), runtime_.block_bytes()});
   }
-  if (extents_.empty()) return {};
   Queue& refill = passage.context.lanes.refill();
   TERRACE_TRY(refill.wait_for(stage.read));
   TERRACE_TRY(refill.wait_for(stage.copied));  // of another member that nobody has read

@@ -75,6 +75,7 @@ class TileStream {
   RuntimeState& runtime_;
   LentStepMemory& memory_;
   std::array<Stage, 2> stages_;
+  std::vector<std::uint32_t> blocks_;
   std::vector<CopyExtent> extents_;
 };
 

@@ -157,11 +157,11 @@ ResolveRows Workspace::resolve(const Layer& layer) const noexcept {
           .seen_stride = positions_};
 }
 
-FetchRows Workspace::fetch(const Layer& layer) const noexcept {
+FetchRows Workspace::fetch(const Layer& layer, const HostRows& rows) const noexcept {
   return {.shape = context_.shape(),
           .missed = missed_.as<MissedRow>(),
           .missed_count = layer.token().selection.on_device().missed_count,
-          .source = layer.rows.host_table()};
+          .source = rows.table()};
 }
 
 PseudoEntries Workspace::pseudo(const Layer& layer) const noexcept {

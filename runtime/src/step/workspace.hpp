@@ -28,7 +28,7 @@ class Workspace {
   /// Where a policy writes what it selects of a layer.
   [[nodiscard]] Selection selection(const Layer& layer) const noexcept;
   [[nodiscard]] ResolveRows resolve(const Layer& layer) const noexcept;
-  [[nodiscard]] FetchRows fetch(const Layer& layer) const noexcept;
+  [[nodiscard]] FetchRows fetch(const Layer& layer, const HostRows& rows) const noexcept;
   [[nodiscard]] PseudoEntries pseudo(const Layer& layer) const noexcept;
   [[nodiscard]] std::byte* const* rows() const noexcept { return rows_.as<std::byte*>(); }
   [[nodiscard]] const float* logit_bias() const noexcept { return logit_bias_.as<float>(); }

@@ -23,6 +23,10 @@ class Rows : public ::testing::Test {
     rows_.release_spare_slots();
   }
 
+  static std::byte* page_of(LayerRows& rows, std::size_t block) {
+    return HostRows(rows, {}).page(block);
+  }
+
   void put(std::size_t block, BlockPlace place) {
     rows_.put(block, runtime_->take_spare_block().value(), place);
   }
@@ -37,7 +41,7 @@ TEST_F(Rows, HaveAPageEachAndNoDeviceMemoryAtFirst) {
   EXPECT_EQ(runtime_->pages().pages_in_use(), 6U);
   for (std::size_t block = 0; block < 6; ++block) {
     EXPECT_TRUE(rows_.absent(block));
-    EXPECT_NE(rows_.on_host(block), nullptr);
+    EXPECT_NE(page_of(rows_, block), nullptr);
     EXPECT_EQ(rows_.on_device(block), nullptr);
   }
   EXPECT_EQ(rows_.missing_pages(9), 3U);
@@ -81,17 +85,17 @@ TEST_F(Rows, GiveMemoryBackToTheRuntime) {
 }
 
 TEST_F(Rows, ShareTheirPagesUntilOneIsWritten) {
-  rows_.on_host(3)[0] = std::byte{42};
+  page_of(rows_, 3)[0] = std::byte{42};
   LayerRows twin(*runtime_);
   ASSERT_TRUE(twin.share(rows_).has_value());
   EXPECT_EQ(runtime_->pages().pages_in_use(), 6U);
-  EXPECT_EQ(twin.on_host(3), rows_.on_host(3));
+  EXPECT_EQ(page_of(twin, 3), page_of(rows_, 3));
   EXPECT_TRUE(rows_.is_shared(3));
   EXPECT_FALSE(rows_.is_shared(6));  // there is none
 
   ASSERT_TRUE(twin.own(3).has_value());
-  EXPECT_NE(twin.on_host(3), rows_.on_host(3));
-  EXPECT_EQ(twin.on_host(3)[0], std::byte{42});
+  EXPECT_NE(page_of(twin, 3), page_of(rows_, 3));
+  EXPECT_EQ(page_of(twin, 3)[0], std::byte{42});
   EXPECT_FALSE(rows_.is_shared(3));
   EXPECT_TRUE(rows_.is_shared(2));
   twin.close();

@@ -21,6 +21,12 @@ struct LinkBytes {
   std::uint64_t index = 0;     ///< codes, centroids, selected ids, queries of samples; either way
 };
 
+/// Bytes of rows moved between the host and the store below it, since the last reset.
+struct StoreBytes {
+  std::uint64_t read = 0;
+  std::uint64_t written = 0;
+};
+
 /// Rows and blocks that steps wanted from the middle. A row that several lists of its KV head want
 /// counts once: it is fetched once.
 struct CacheCounters {
@@ -70,6 +76,7 @@ inline constexpr std::size_t wait_reasons = 8;
 
 struct SequenceCounters {
   LinkBytes bytes = {};
+  StoreBytes store = {};
   CacheCounters cache = {};
   std::uint64_t steps = 0;
   std::uint64_t prompt_steps = 0;  ///< of these, with tokens of prompts that attended exactly

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "terrace/core/retention.hpp"
 #include "terrace/core/retrieval.hpp"
 #include "terrace/core/shape.hpp"
+#include "terrace/core/store.hpp"
 #include "terrace/core/token_budget.hpp"
 #include "terrace/policies/budget.hpp"
 #include "terrace/policies/iteration_planner.hpp"
@@ -76,6 +78,23 @@ struct PlanningOptions {
   policies::CostModel costs = {};  ///< read by the planner only
 };
 
+/// Where rows go that host memory has no room for.
+///
+/// Pages of whole blocks leave the host, those first that were wanted longest ago, while no work
+/// reads them. What needs their rows brings them back, and waits for them. So any sequence computes
+/// the same, wherever its rows lie.
+///
+/// Errors   a page that cannot be read back is an error of the call or the step of its sequence,
+///          which stays as it was before: io_error, corrupt, or not_ready past the deadline
+struct RowsBelowHost {
+  std::shared_ptr<Store> store = nullptr;  ///< null = every row stays on the host
+  /// First half of the keys of pages. Of all users of the store at a time, one runtime has it.
+  std::uint64_t owner = 0;
+  /// Host memory that rows take before pages leave. Rows that are needed at once take more, up to
+  /// three quarters of the limit of the backend's host memory: indexes and buffers need the rest.
+  std::size_t host_bytes = std::numeric_limits<std::size_t>::max();
+};
+
 struct RuntimeOptions {
   KvShape shape = {};
   std::string policy = "signs";
@@ -110,6 +129,7 @@ struct RuntimeOptions {
   std::size_t host_threads = 1;  ///< of clustering
   RefreshOptions refresh = {};
   CacheOptions cache = {};
+  RowsBelowHost below_host = {};
   PlanningOptions planning = {};
   /// Steps of decoding from one sample of the attention mass to the next
   /// (SequenceCounters::attention_mass); 0 = none is ever taken, and nothing is kept for one.

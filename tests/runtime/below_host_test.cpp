@@ -1,0 +1,213 @@
+// Rows below the host: pages that host memory has no room for lie in a store, and whatever needs
+// them brings them back. TERRACE_TEST_HOST_PAGES lets all other suites run like that, too.
+#include <gmock/gmock.h>
+
+#include <memory>
+#include <vector>
+
+#include "doubles/fault_store.hpp"
+#include "doubles/memory_store.hpp"
+#include "runtime/scenario.hpp"
+
+namespace terrace {
+namespace {
+
+using testing::Drive;
+using testing::outputs_of;
+using testing::Scenario;
+using testing::Traffic;
+
+constexpr std::size_t prompt = 300;
+constexpr std::size_t step_count = 24;
+
+/// A store that stays within reach of the test.
+struct Below {
+  doubles::MemoryStore* memory = nullptr;
+  std::shared_ptr<doubles::FaultStore> store;
+
+  explicit Below(std::size_t capacity = SIZE_MAX) {
+    auto inner = std::make_unique<doubles::MemoryStore>(
+        doubles::MemoryStoreOptions{.capacity_bytes = capacity});
+    memory = inner.get();
+    store = std::make_shared<doubles::FaultStore>(std::move(inner));
+  }
+};
+
+std::size_t rows_of(const Scenario& scenario, std::size_t tokens) {
+  return tokens * scenario.runtime.shape.layers * scenario.runtime.shape.token_bytes();
+}
+
+class RowsBelowTheHost : public testing::OfEachPolicy {};
+
+TEST_P(RowsBelowTheHost, ChangeNoBit) {
+  const auto expected = outputs_of(scenario_, prompt, step_count);
+  for (const std::size_t share : {0UL, 2UL}) {
+    const Below below;
+    scenario_.runtime.below_host = {
+        .store = below.store, .host_bytes = share == 0 ? 0 : rows_of(scenario_, prompt) / share};
+    const auto runtime = scenario_.open();
+    const Traffic traffic(scenario_.runtime.shape, 1);
+    {
+      Drive drive(*runtime, traffic);
+      ASSERT_TRUE(drive.prefill(prompt).has_value());
+      ASSERT_TRUE(drive.steps(step_count).has_value());
+      EXPECT_EQ(drive.outputs(), expected);
+      drive.expect_all_rows_right();
+      const StoreBytes moved = drive.sequence().counters().store;
+      EXPECT_GT(moved.written, 0U);
+      EXPECT_GT(moved.read, 0U);
+      EXPECT_GT(below.memory->page_count(), 0U);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, RowsBelowTheHost,
+                         ::testing::ValuesIn(testing::selecting_policies()));
+
+TEST(BelowTheHost, NothingIsLeftOfAClosedSequence) {
+  const Below below;
+  Scenario scenario;
+  scenario.runtime.below_host = {.store = below.store, .host_bytes = 0};
+  {
+    const auto runtime = scenario.open();
+    const Traffic traffic(scenario.runtime.shape, 1);
+    Drive drive(*runtime, traffic);
+    ASSERT_TRUE(drive.prefill(prompt).has_value());
+    ASSERT_TRUE(drive.steps(2).has_value());
+    EXPECT_GT(below.memory->page_count(), 0U);
+  }
+  EXPECT_EQ(below.memory->page_count(), 0U);
+}
+
+TEST(BelowTheHost, RowsLeaveWhereHostMemoryHasNoRoomForThem) {
+  Scenario scenario;
+  scenario.runtime.policy = "streaming";
+  scenario.backend.host_memory_limit = rows_of(scenario, prompt) * 2 / 3;
+  const Traffic traffic(scenario.runtime.shape, 1);
+  {
+    const auto without = scenario.open();
+    Drive drive(*without, traffic);
+    const Status refused = drive.prefill(prompt, 20);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code, Errc::out_of_memory);
+  }
+  const Below below;
+  scenario.runtime.below_host.store = below.store;
+  const auto runtime = scenario.open();
+  Drive drive(*runtime, traffic);
+  const Status given = drive.prefill(prompt, 20);
+  ASSERT_TRUE(given.has_value()) << given.error().message();
+  ASSERT_TRUE(drive.steps(step_count).has_value());
+  drive.expect_all_rows_right();
+}
+
+TEST(BelowTheHost, AFullStoreIsHostMemoryThatHasRunOut) {
+  Scenario scenario;
+  scenario.runtime.policy = "streaming";
+  scenario.backend.host_memory_limit = rows_of(scenario, prompt) * 2 / 3;
+  const Below below(rows_of(scenario, 40));
+  scenario.runtime.below_host.store = below.store;
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  const Status refused = drive.prefill(prompt, 20);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Errc::out_of_memory);
+  ASSERT_TRUE(drive.prefill(100, 20).has_value());
+  drive.expect_all_rows_right();
+}
+
+TEST(BelowTheHost, APausedSequenceMakesRoomForOthers) {
+  Scenario scenario;
+  scenario.runtime.policy = "streaming";
+  scenario.backend.host_memory_limit = rows_of(scenario, prompt) * 5 / 3;
+  const Below below;
+  scenario.runtime.below_host.store = below.store;
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  const Traffic others(scenario.runtime.shape, 2);
+  Drive first(*runtime, traffic);
+  ASSERT_TRUE(first.prefill(prompt).has_value());
+  ASSERT_TRUE(first.sequence().pause().has_value());
+  Drive second(*runtime, others);
+  ASSERT_TRUE(second.prefill(prompt).has_value());
+  ASSERT_TRUE(first.sequence().resume().has_value());
+  ASSERT_TRUE(first.steps(2).has_value());
+  first.expect_all_rows_right();
+  second.expect_all_rows_right();
+}
+
+TEST(BelowTheHost, AForkHasAllRowsToo) {
+  Scenario scenario;
+  const Below below;
+  scenario.runtime.below_host = {.store = below.store, .host_bytes = 0};
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(prompt).has_value());
+  ASSERT_TRUE(drive.steps(2).has_value());
+  auto twin = drive.sequence().fork();
+  ASSERT_TRUE(twin.has_value());
+  Drive branch(std::move(*twin), *runtime, traffic);
+  ASSERT_TRUE(branch.steps(step_count).has_value());
+  ASSERT_TRUE(drive.steps(step_count).has_value());
+  branch.expect_all_rows_right();
+  drive.expect_all_rows_right();
+  EXPECT_EQ(std::vector(drive.outputs().begin() + 2, drive.outputs().end()), branch.outputs());
+}
+
+TEST(BelowTheHost, ABlockThatIsCutAndWrittenAgainIsNotTheStoresAnyMore) {
+  Scenario scenario;
+  const Below below;
+  scenario.runtime.below_host = {.store = below.store, .host_bytes = 0};
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  const Traffic other = traffic.branch(prompt - 50, 9);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(prompt).has_value());
+  ASSERT_TRUE(drive.steps(1).has_value());
+  auto twin = drive.sequence().fork();
+  ASSERT_TRUE(twin.has_value());
+  Drive branch(std::move(*twin), *runtime, other);
+  ASSERT_TRUE(branch.sequence().truncate(prompt - 50).has_value());
+  ASSERT_TRUE(branch.steps(60).has_value());
+  branch.expect_all_rows_right();
+  drive.expect_all_rows_right();
+}
+
+/// Errors of one read, at every place where a step waits for one.
+class EachReadError : public ::testing::TestWithParam<Errc> {};
+
+TEST_P(EachReadError, IsAStatusOfItsStepWhichCanBeRepeated) {
+  Scenario scenario;
+  const auto expected = outputs_of(scenario, prompt, step_count);
+  const Below below;
+  scenario.runtime.below_host = {.store = below.store, .host_bytes = 0};
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(prompt).has_value());
+  std::size_t failures = 0;
+  for (std::uint64_t nth = 1; drive.outputs().size() < step_count; ++nth) {
+    below.store->arm({.verb = PageVerb::get, .nth = 1 + nth % 7, .error = GetParam()});
+    const std::size_t length = drive.sequence().length();
+    const Status done = drive.step();
+    below.store->arm({});
+    if (done) continue;
+    ++failures;
+    EXPECT_EQ(done.error().code, GetParam()) << done.error().message();
+    ASSERT_EQ(drive.sequence().phase(), SequencePhase::idle);
+    EXPECT_EQ(drive.sequence().length(), length);
+    const Status again = drive.step();
+    ASSERT_TRUE(again.has_value()) << again.error().message();
+  }
+  EXPECT_GT(failures, 0U) << "the fault never struck";
+  EXPECT_EQ(drive.outputs(), expected);
+  drive.expect_all_rows_right();
+}
+
+INSTANTIATE_TEST_SUITE_P(Codes, EachReadError,
+                         ::testing::Values(Errc::io_error, Errc::corrupt, Errc::cancelled));
+
+}  // namespace
+}  // namespace terrace
