@@ -1,6 +1,6 @@
 """The rule for guides: each file, key, option and symbol that they name in backticks is there.
 
-Decisions and CHANGELOG.md tell of a day, and may name what has gone since.
+Decisions, CHANGELOG.md and archives tell of a day, and may name what has gone since.
 """
 
 import re
@@ -21,8 +21,8 @@ _SYMBOL = re.compile(
 _IS_CODE = {".hpp", ".cpp", ".h", ".c", ".cu", ".cuh"}
 
 
-def _is_guide(source):
-    if source.path.suffix != ".md":
+def is_guide(source):
+    if source.path.suffix != ".md" or source.path.stem.endswith("-archive"):
         return False
     return source.path.as_posix() in {"README.md", "HACKING.md"} or (
         source.top == "docs" and source.path.parts[1] != "decisions"
@@ -85,7 +85,7 @@ class _Tree:
                 yield f"nothing is called {name}"
 
 
-def _commands(sources):
+def commands(sources):
     """Yields (source, line from 1, text): of lines of code all, of others what is in backticks."""
     for source in sources:
         fenced = False
@@ -102,6 +102,6 @@ def _commands(sources):
 
 def docs(sources):
     tree = _Tree(sources)
-    for source, number, code in _commands(filter(_is_guide, sources)):
+    for source, number, code in commands(filter(is_guide, sources)):
         for advice in tree.missing(code):
             yield source.path, number, advice

@@ -4,6 +4,7 @@ import re
 
 from documents import docs
 from functions import long_functions
+from guides import guides
 
 LIBRARY = {"core", "kernels", "policies", "offload", "runtime", "engine", "tuning", "bindings"}
 BUILT = LIBRARY | {"apps", "tests", "bench", "examples"}
@@ -152,6 +153,7 @@ _ALL = (
     docs,
     drawers,
     foreign_paths,
+    guides,
     length,
     library_calls,
     printing,

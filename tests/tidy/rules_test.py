@@ -10,6 +10,8 @@ from source import Source, read_tree
 
 LONG_BODY = "  work();\n" * 80
 KEYS = ("core/src/config_keys.cpp", '.name = "cache.policy" .name = "kv.block_tokens"\n')
+COMMANDS = ("apps/a.cpp", 'p.add_subcommand("run", "x"); add_subcommand("trace"); add("info");\n')
+SAYS = ("core/src/a.cpp", 'fail("{} is full: "\n     "raise it")\n')
 CORE_LISTED = ("core/CMakeLists.txt", "SOURCES\n  src/a.cpp)\n")
 
 # rule: (files refused, files passed); each file is (path, text)
@@ -94,6 +96,36 @@ CASES = {
         ([CORE_LISTED, ("bindings/c/src/b.cpp", "")], [("tools/b.c", "")]),
         ([("examples/a/main.c", "")], [("examples/a/CMakeLists.txt", "(a main.c)\n")]),
     ],
+    "guides": [
+        (
+            [("docs/a.md", "[b](b.md)\n"), ("b.md", "")],
+            [("docs/a.md", "[b](b.md#c), `[x](y)`, [w](https://x.org)\n"), ("docs/b.md", "# C\n")],
+        ),
+        (
+            [("docs/a.md", "[b](#d)\n# C\n"), ("docs/b.md", "# D\n")],
+            [("docs/a.md", "[b](#c-d_e)\n# C: d_e\n")],
+        ),
+        (
+            [COMMANDS, ("README.md", "`terrace walk`\n")],
+            [COMMANDS, ("README.md", "`terrace run`, `apt-get remove terrace walk`\n")],
+        ),
+        (
+            [COMMANDS, ("README.md", "`A=b bin/terrace trace walk`\n")],
+            [COMMANDS, ("README.md", "    terrace trace info FILE\n")],
+        ),
+        (
+            [("README.md", "```c\na();\nc();\n```\n"), ("examples/a.c", "a();\nb();\n")],
+            [("README.md", "```c\na();  /* x */\n```\n"), ("examples/a.c", "  a();\nb();\n")],
+        ),
+        (
+            [SAYS, ("docs/troubleshooting.md", '| "... is full: lower it" | x |\n')],
+            [SAYS, ("docs/troubleshooting.md", '| "... is full: raise it" | "x" |\n')],
+        ),
+        (
+            [("docs/decisions/0001-a.md", ""), ("docs/decisions/README.md", "0001-a.md\n")],
+            [("docs/decisions/0001-a.md", ""), ("docs/decisions/README.md", "[a](0001-a.md)\n")],
+        ),
+    ],
     "docs": [
         (
             [("docs/a.md", "Call `terrace::Nothing`.\n")],
@@ -130,8 +162,9 @@ CASES = {
         ),
         (
             [("docs/a.md", "`OldName`\n")],
-            [("docs/decisions/0001-a.md", "`OldName`\n"), ("CHANGELOG.md", "`OldName`\n")],
+            [("docs/decisions/0001-a.md", "`OldName`\n"), ("docs/a-archive.md", "`OldName`\n")],
         ),
+        ([("docs/a.md", "`OldName`\n")], [("CHANGELOG.md", "`OldName`\n")]),
     ],
 }
 

@@ -40,7 +40,7 @@
 
 /* The version of this header. Before 1.0 each minor version may break programs. */
 #define TERRACE_VERSION_MAJOR 0
-#define TERRACE_VERSION_MINOR 1
+#define TERRACE_VERSION_MINOR 2
 #define TERRACE_VERSION_PATCH 0
 /* The version of the binary interface: of the library's file name, libterrace.so.0. */
 #define TERRACE_ABI_VERSION 0
