@@ -162,8 +162,9 @@ Status write_files(const TuneOptions& options, const tuning::TuneResult& result,
   if (!options.config_target.empty()) {
     const Config tuned = tuning::tuned_config(result, result.recommended(), request.device_memory);
     const std::string heading =
-        fmt::format("# Tuned for {} of device memory and {}.\n", format_size(request.device_memory),
-                    describe_costs(config));
+        fmt::format("# Tuned for {} of device memory and {}.\n# Trace {}: {}.\n",
+                    format_size(request.device_memory), describe_costs(config),
+                    shown(options.trace), tuning::describe_trace(result));
     TERRACE_TRY(write(options.config_target, heading + write_config(tuned)));
   }
   if (!options.report_target.empty()) {
