@@ -231,8 +231,14 @@ Result<int> tune(const TuneOptions& options) {
 }
 
 constexpr std::string_view tune_columns = R"(Columns:
-  hit rate                  of rows, of units
-  kB/tok, kB/req            on demand, refills: of a token, or of an imported request
+  parameters                admission: always takes in what was missed, refill what the last
+                            steps wanted, every R-th step; and the policy's own setting
+  unit                      tokens of a block, or a cluster, cached as one
+  tokens/layer              the cache's size in tokens of a layer, all KV heads
+  rows hit, units hit       share of what steps wanted that was in the cache
+  kB/tok, kB/req            moved for a token, or for an imported request: fetched on demand, and
+                            refilled before it is wanted
+  predicted                 time of a token or request, from the trace, the link and the cache
   of optimum                hits over a bound: what a cache of that size could hit that knows
                             the future and deals its slots out over time and layers at will
                             belady knows the future, too, but counts units, not rows: no bound
