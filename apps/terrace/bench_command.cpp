@@ -128,12 +128,39 @@ Result<int> bench_cache(const CacheBenchOptions& options) {
   return print_rows("bench cache", options, config, read_machine(), ask_all(questions, options));
 }
 
+constexpr std::string_view kernels_words = R"(Rows:
+  memory_read               bytes summed; gather_rows copies rows of so many bytes from all over
+  kmeans                    clusters rows by the metric l2 or cosine; pq_encode makes codes of keys
+  pq_scan_topk              scores all tokens by their codes, and takes the best
+  pq_select                 the same for several query heads together; channel, sign and cluster
+                            score by some channels of keys, by signs, or by clusters
+  refine, rests             a second scoring of the best; attention to what groups leave out
+  decode_attention          attention of a step, rows contiguous or gathered; bytes of KV read
+  tile_attention            attention of a prompt's tokens; attention_weights and tile_weights:
+                            what weight each row gets
+  n, h, d, g, t             tokens, KV heads, dimensions of a head, query heads to a KV head,
+                            tokens of a tile
+  k, c, i                   selected tokens, or clusters of kmeans; clusters; iterations
+  m, b, r                   parts of a key, bits of each part's code; bits of refine, or channels
+  two_threads               two threads, where others are of one
+)";
+
+constexpr std::string_view cache_words = R"(Rows:
+  touch                     units taken note of, a second; in a replay units of a trace's steps
+  memory                    bytes of the cache's own records for a unit
+  hit_rate                  share of the wanted tokens that were in the cache
+  1x, 2x                    the cache holds that many times what a layer wants in a step
+  1x_selected, 2x_selected  and that many times the selected tokens
+  lru, lfu, ...             replacement policies; terrace run --help says what each does
+  itemwise_lru              the textbook's, which decides over one unit after the other
+)";
+
 template <typename Options>
-CLI::App* add_action(CLI::App& bench, const char* name, const char* meaning,
+CLI::App* add_action(CLI::App& bench, const char* name, const char* meaning, std::string_view words,
                      const std::shared_ptr<Options>& options, Result<int> (*action)(const Options&),
                      Invocation& invocation) {
   CLI::App* const command = bench.add_subcommand(name, meaning);
-  add_bench_options(*command, *options);
+  add_bench_options(*command, *options, words);
   command->callback([options, action, &invocation] {
     invocation = {[options, action] { return action(*options); }, options->shared.verbose};
   });
@@ -152,8 +179,8 @@ void add_bench_command(CLI::App& program, Invocation& invocation) {
   add_drift_bench(*bench, invocation);
   const auto options = std::make_shared<KernelsOptions>();
   CLI::App* const kernels =
-      add_action(*bench, "kernels", "clustering, selecting, attention, memory; one thread", options,
-                 &bench_kernels, invocation);
+      add_action(*bench, "kernels", "clustering, selecting, attention, memory; one thread",
+                 kernels_words, options, &bench_kernels, invocation);
   kernels
       ->add_option("--write-profile", options->profile_file,
                    "add the figures, and what clustering may cost, to a machine profile")
@@ -163,7 +190,7 @@ void add_bench_command(CLI::App& program, Invocation& invocation) {
   const auto for_cache = std::make_shared<CacheBenchOptions>();
   CLI::App* const cache =
       add_action(*bench, "cache", "replacement policies: touches, steps and hits of a trace",
-                 for_cache, &bench_cache, invocation);
+                 cache_words, for_cache, &bench_cache, invocation);
   cache->add_option("--trace", for_cache->trace, "what terrace run --trace recorded, or imported")
       ->option_text("FILE");
   cache->add_option("--model", for_cache->model, "refuse a trace that is not of this model")

@@ -60,12 +60,20 @@ Result<int> bench_nvme(const NvmeBenchOptions& options) {
   return std::ranges::any_of(rows, &bench::Row::failed) ? 1 : 0;
 }
 
+constexpr std::string_view nvme_words = R"(Rows:
+  read, write               pages in order (sequential) or from all over (scattered)
+  4096_d32                  bytes of a page, and how many are under way at a time
+  cpu_per_request           time of the process's CPUs for each page
+  store_get, store_put      the same through the page store, with checksums and a journal
+  open_1000000_pages        opening a store that holds so many
+)";
+
 }  // namespace
 
 void add_bench_nvme(CLI::App& bench, Invocation& invocation) {
   CLI::App* const nvme = bench.add_subcommand("nvme", "pages to and from a disk, beside fio");
   const auto options = std::make_shared<NvmeBenchOptions>();
-  add_bench_options(*nvme, *options);
+  add_bench_options(*nvme, *options, nvme_words);
   nvme->add_option("--folder", options->folder, "on the disk to be measured [the temporary one]")
       ->option_text("DIR");
   nvme->callback([options, &invocation] {

@@ -101,13 +101,25 @@ Result<int> bench_pcie(const PcieOptions& options) {
   return std::ranges::any_of(rows, &bench::Row::failed) ? 1 : 0;
 }
 
+constexpr std::string_view pcie_words = R"(Rows:
+  memcpy                    one piece, named as nvbandwidth names its tests
+  host_copy                 one piece on the host's own link, imitated or by memcpy
+  kv_scatter, _contiguous   KV rows from all over, or side by side; behind it bytes of a row
+  ce, sm, host              moved by a copy engine, by a kernel of the device, by the host
+  bidirectional             both ways at once
+  pinned, pageable          host memory from the driver; not locked. Else locked by Terrace
+  far                       host memory that is not the nearest to the device
+  beside_attention          while attention runs; attention_beside...: attention's time meanwhile
+  copy_time                 one small copy from asking to its end; pinned_set_up: locking memory
+)";
+
 }  // namespace
 
 void add_bench_pcie(CLI::App& bench, Invocation& invocation) {
   CLI::App* const pcie =
       bench.add_subcommand("pcie", "KV rows across the link between device and host");
   const auto options = std::make_shared<PcieOptions>();
-  add_bench_options(*pcie, *options);
+  add_bench_options(*pcie, *options, pcie_words);
   pcie->add_option("--write-profile", options->profile_file,
                    "put the link's bandwidth, latency and switch-over into a machine profile")
       ->option_text("FILE");

@@ -11,8 +11,19 @@
 #include "progress.hpp"
 
 namespace terrace::apps {
+namespace {
 
-void add_bench_options(CLI::App& command, BenchOptions& options) {
+constexpr std::string_view columns = R"(Columns:
+  value                     median of the samples
+  spread                    half of what lies between the quartiles, as a share of the median
+  better                    how many times as good as the peer
+  peer                      another way to do the same: name, version and value
+)";
+
+}  // namespace
+
+void add_bench_options(CLI::App& command, BenchOptions& options, std::string_view words) {
+  command.footer(fmt::format("{}{}", columns, words));
   command.add_flag("--quick", options.quick, "small and short: whether it works, not how fast");
   command.add_option("--only", options.only, "rows with this in their names")->option_text("TEXT");
   add_key_flags(command, {&profile_flag, 1}, options.shared);

@@ -23,8 +23,9 @@ struct BenchOptions {
 /// Returns the remark on figures in a table: under --quick they say only that the bench works.
 std::string_view quick_note(bool quick) noexcept;
 
-/// Adds --quick, --only, --profile and what all commands take.
-void add_bench_options(CLI::App& command, BenchOptions& options);
+/// Adds --quick, --only, --profile and what all commands take; --help says below them what the
+/// table's columns are, and `words`: what the rows' names are made of, a line each.
+void add_bench_options(CLI::App& command, BenchOptions& options, std::string_view words);
 
 /// Resolves the config; the profile it names must be one.
 Result<Config> bench_config(const BenchOptions& options);

@@ -206,6 +206,17 @@ Result<int> bench_serving(const ServingBenchOptions& options) {
   return std::ranges::any_of(rows, &bench::Row::failed) ? 1 : 0;
 }
 
+constexpr std::string_view serving_words = R"(Rows:
+  prompt                    time of a prompt's token and layer; the prompt comes in pieces
+  step                      time of a step, for each sequence and layer
+  outside_kernels           share of a step in which the compute queue stood still
+  device_bytes              most device memory that steps, arrivals and departures needed
+  threads                   of the process, beyond those that the config names
+  step_beside_a_piece       a step with a piece of a prompt in it, against the two apart
+  step_while_indexing       a step while another sequence's index is built, against one without
+  b8, n4096, signs          sequences of a batch, tokens of a prompt, policy
+)";
+
 }  // namespace
 
 void add_bench_serving(CLI::App& bench, Invocation& invocation) {
@@ -225,7 +236,7 @@ void add_bench_serving(CLI::App& bench, Invocation& invocation) {
   add_count(*serving, "--steps", options->steps, "steps of a batch without pieces of prompts [64]");
   add_count(*serving, "--prefill-chunk", options->prefill_chunk,
             "tokens of a prompt's piece, which comes in one step [512]");
-  add_bench_options(*serving, *options);
+  add_bench_options(*serving, *options, serving_words);
   add_key_flags(*serving, serving_flags, options->shared);
   serving->callback([options, &invocation] {
     invocation = {[options] { return bench_serving(*options); }, options->shared.verbose};

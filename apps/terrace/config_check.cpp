@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "backend_choice.hpp"
 #include "command.hpp"
@@ -29,6 +30,22 @@ Error with_place(const Error& error, const Config& config) {
   return error.while_doing(config.source(named).place);
 }
 
+Status refuse_policy(std::string_view key, std::string_view asked, std::string_view meant,
+                     std::span<const std::string_view> known) {
+  return fail(Errc::invalid_argument, "{}: unknown policy '{}'{} (known are {})", key, shown(asked),
+              meant.empty() ? "" : fmt::format("; did you mean {}?", meant),
+              fmt::join(known, ", "));
+}
+
+/// Refuses a name that is neither of retrieval nor of retention: either may be listed.
+Status check_policy_name(const std::string& asked) {
+  std::vector<std::string_view> known;
+  for (const auto& entry : policies::retrieval_policies()) known.push_back(entry.name);
+  for (const auto& entry : policies::retention_policies()) known.push_back(entry.name);
+  if (std::ranges::find(known, asked) != known.end()) return {};
+  return refuse_policy("retrieval.policy", asked, nearest_name(asked, known), known);
+}
+
 /// Refuses a policy of the cache that nothing knows. `none` is one, and the name that is meant by
 /// words for no.
 Status check_cache_policy(const Config& config) {
@@ -42,9 +59,7 @@ Status check_cache_policy(const Config& config) {
   constexpr std::array<std::string_view, 5> words_for_none{"off", "no", "false", "disabled", "0"};
   const bool means_none = std::ranges::find(words_for_none, asked) != words_for_none.end();
   const std::string_view meant = means_none ? known.front() : nearest_name(asked, known);
-  return fail(Errc::invalid_argument, "cache.policy: unknown policy '{}'{} (known are {})",
-              shown(asked), meant.empty() ? "" : fmt::format("; did you mean {}?", meant),
-              fmt::join(known, ", "));
+  return refuse_policy("cache.policy", asked, meant, known);
 }
 
 /// Makes every retrieval policy, for a key of one that is not named may be wrong, too.
@@ -104,6 +119,7 @@ Status check_policies(const Config& config, const KvShape& shape, MakeBackend ma
   TERRACE_ASSIGN(const std::vector<std::string> policies, policy_names(config).map_error(placed));
   TERRACE_TRY(check_cache_policy(config).map_error(placed));
   for (const std::string& policy : policies) {
+    TERRACE_TRY(check_policy_name(policy).map_error(placed));
     const Config own = with_policy(config, policy);
     TERRACE_ASSIGN(offload::ChosenBackend chosen, make_backend(own));
     const auto opened =

@@ -94,6 +94,7 @@ void add_action(CLI::App& config, const char* name, const char* meaning,
   const auto options = std::make_shared<SharedOptions>();
   add_key_flags(*command, {&profile_flag, 1}, *options);
   add_shared_options(*command, *options);
+  command->add_option("FILE", options->config_file, "as --config FILE")->excludes("--config");
   if (action == &validate) {
     command->add_flag("--strict", options->strict, "refuse variables TERRACE_* that set nothing");
   }

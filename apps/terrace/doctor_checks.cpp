@@ -1,7 +1,7 @@
 #include "doctor_checks.hpp"
 
 #include <fcntl.h>
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <linux/io_uring.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -26,6 +26,7 @@
 #include "machine.hpp"
 #include "program_files.hpp"
 #include "terrace/core/bytes.hpp"
+#include "terrace/runtime/config.hpp"
 #include "terrace/runtime/machine_profile.hpp"
 
 namespace terrace::apps {
@@ -209,6 +210,14 @@ CheckResult check_config_in_force(const Config& config) {
           fmt::format("valid; {} keys differ from the defaults", changed), ""};
 }
 
+/// Variables TERRACE_* that set nothing.
+CheckResult check_variables() {
+  const std::vector<std::string> unknown = unknown_variables(process_environment());
+  if (unknown.empty()) return {"variables", CheckStatus::ok, "each TERRACE_* sets a key", ""};
+  return {"variables", CheckStatus::warn, fmt::format("{}", fmt::join(unknown, "; ")),
+          "what sets nothing is to be renamed, or unset"};
+}
+
 }  // namespace
 
 std::string_view to_string(CheckStatus status) noexcept {
@@ -230,7 +239,7 @@ std::vector<CheckResult> run_checks(const Settings& settings) {
       check_pinned_memory(), check_io_uring(), check_direct_io()};
   std::ranges::move(check_cuda(), std::back_inserter(results));
   std::ranges::move(std::to_array({check_backend(config), check_profile(settings),
-                                   check_config_in_force(config)}),
+                                   check_config_in_force(config), check_variables()}),
                     std::back_inserter(results));
   return results;
 }

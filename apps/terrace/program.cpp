@@ -1,6 +1,6 @@
 #include "program.hpp"
 
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -31,25 +31,30 @@ const CLI::App& innermost(const CLI::App& program) {
   return *command;
 }
 
-/// Returns the names that may stand at a place of the command line: options and commands.
-std::vector<std::string> known_words(const CLI::App& command) {
-  std::vector<std::string> words;
-  for (const CLI::Option* const option : command.get_options()) {
-    for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
-  }
+std::vector<std::string> commands_below(const CLI::App& command) {
+  std::vector<std::string> names;
   for (const CLI::App* const below :
        command.get_subcommands([](const CLI::App*) { return true; })) {
-    words.push_back(below->get_name());
+    names.push_back(below->get_name());
   }
-  return words;
+  return names;
 }
 
-/// Returns the word that was meant by an unknown one, where some known word is near.
+/// Returns the word that was meant by an unknown one, where some known word is near; else the
+/// commands that may stand in its place.
 std::string suggestion(const CLI::App& program, std::string_view unknown) {
-  const std::vector<std::string> words = known_words(innermost(program));
+  const CLI::App& command = innermost(program);
+  const std::vector<std::string> commands = commands_below(command);
+  std::vector<std::string> words = commands;
+  for (const CLI::Option* const option : command.get_options()) {
+    if (option->get_group().empty()) continue;  // of those that are only refused
+    for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
+  }
   const std::vector<std::string_view> names(words.begin(), words.end());
   const std::string_view meant = nearest_name(unknown, names);
-  return meant.empty() ? std::string() : fmt::format(", did you mean {}?", meant);
+  if (!meant.empty()) return fmt::format(", did you mean {}?", meant);
+  if (commands.empty() || unknown.starts_with('-')) return {};
+  return fmt::format(" (known are {})", fmt::join(commands, ", "));
 }
 
 int report_usage(const CLI::ParseError& error, const CLI::App& program) {

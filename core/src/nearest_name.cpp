@@ -1,9 +1,19 @@
 #include "terrace/core/nearest_name.hpp"
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 namespace terrace {
+namespace {
+
+std::string in_small_letters(std::string_view name) {
+  std::string small(name);
+  for (char& c : small) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return small;
+}
+
+}  // namespace
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   // One row of the table at a time.
@@ -22,8 +32,10 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string_view nearest_name(std::string_view name, std::span<const std::string_view> names) {
-  return nearest_name(name, names,
-                      [name](std::string_view each) { return edit_distance(name, each); });
+  const std::string small = in_small_letters(name);
+  return nearest_name(name, names, [&small](std::string_view each) {
+    return edit_distance(small, in_small_letters(each));
+  });
 }
 
 std::string_view nearest_name(std::string_view name, std::span<const std::string_view> names,

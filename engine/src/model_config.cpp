@@ -102,9 +102,24 @@ Result<std::vector<TokenId>> end_tokens_of(const ConfigFields& fields, std::size
   return tokens;
 }
 
+/// Says what to do to those who named a folder without a model. A link to nothing is told of by
+/// whoever reads it.
+Status check_folder(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  std::error_code unknown;
+  const bool there = fs::is_directory(folder, unknown);
+  const fs::path looked_at = there ? folder / "config.json" : folder;
+  if (fs::symlink_status(looked_at, unknown).type() != fs::file_type::not_found) return {};
+  return fail(Errc::io_error,
+              "{}: {}; name the folder of a Hugging Face model, with config.json and "
+              "model.safetensors",
+              folder.string(), there ? "holds no config.json" : "there is no such folder");
+}
+
 }  // namespace
 
 Result<ModelConfig> read_model_config(const std::filesystem::path& folder) {
+  TERRACE_TRY(check_folder(folder));
   const std::filesystem::path path = folder / "config.json";
   TERRACE_ASSIGN(const json root, read_json_object(path));
   const ConfigFields fields(root, path.string());
@@ -130,6 +145,7 @@ Result<ModelConfig> read_model_config(const std::filesystem::path& folder) {
 }
 
 Result<KvShape> read_kv_shape(const std::filesystem::path& folder, Dtype dtype) {
+  TERRACE_TRY(check_folder(folder));
   const std::filesystem::path path = folder / "config.json";
   TERRACE_ASSIGN(const json root, read_json_object(path));
   const ConfigFields fields(root, path.string());

@@ -257,10 +257,11 @@ Result<Safetensors> Safetensors::open(const std::filesystem::path& folder) {
   } else if (is_there(index)) {
     TERRACE_TRY(result.open_shards(index));
   } else {
-    return fail(Errc::io_error,
-                "{}: holds neither model.safetensors nor "
-                "model.safetensors.index.json",
-                folder.string());
+    return fail(
+        Errc::io_error,
+        "{}: holds neither model.safetensors nor model.safetensors.index.json; name a folder "
+        "with the model's weights in that form",
+        folder.string());
   }
   return result;
 }

@@ -23,6 +23,21 @@ KERNEL_ROWS = {
     "gather_rows_256B", "memory_read"}
 
 
+class Help(unittest.TestCase):
+    def test_each_word_of_a_rows_name_is_explained(self):
+        policies = {"lrfu", "sieve", "fifo", "wtinylfu", "arc", "last", "steps", "belady"}
+        for suite in ("kernels", "cache", "nvme", "pcie", "serving"):
+            helped = terrace("bench", suite, "--help").stdout
+            self.assertRegex(helped, "(?s)\nColumns:\n  value .*\n  peer .*\nRows:\n")
+            known = set(re.findall("[a-z]+", helped)) | policies | {suite}
+            process = terrace("bench", suite, "--quick", "--format", "json",
+                              *(("--shape", "tiny") if suite == "serving" else ()))
+            names = [row["name"] for row in json.loads(process.stdout)["rows"]]
+            words = {word for name in names for word in re.findall("[a-z]{3,}", name)}
+            self.assertTrue(names)
+            self.assertEqual(words - known, set(), suite)
+
+
 class Kernels(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

@@ -35,6 +35,7 @@ class WrongUsage(StatusTest):
         self.wrong("did you mean --context?", "run", "--contxt", "64")
         self.wrong("did you mean explain?", "config", "explian")
         self.wrong("did you mean doctor?", "docter")
+        self.wrong("check was not expected (known are validate, explain)", "config", "check")
         self.wrong("--format", "run", "--format", "xml")
         self.wrong("--context", "run", "--context", "many")
         self.wrong("--context", "run", "--context", "0")
@@ -121,6 +122,20 @@ class WrongUsage(StatusTest):
                    "lfuu")
         self.wrong("--policy: retrieval.policy: unknown policy 'guess'", "run", "--policy", "guess")
 
+    def test_names_in_other_letters_are_near(self):
+        for asked, meant in (("PQCache", "pqcache"), ("H2O", "h2o"), ("snapKV", "snapkv")):
+            self.wrong(f"'{asked}'; did you mean {meant}?", "run", "--policy", asked)
+        self.wrong("did you mean lru?", "run", "--cache", "LRU")
+        config = self.write("c.yaml", "retrieval:\n  policy: PQCACHE\n")
+        self.wrong("c.yaml:2: retrieval.policy|did you mean pqcache?", "config", "validate", config)
+
+    def test_a_config_to_validate_needs_no_flag(self):
+        config = self.write("c.yaml", "retrieval:\n  polcy: pqcache\n")
+        self.wrong("c.yaml:2: |did you mean 'retrieval.policy'?", "config", "validate", config)
+        config.write_text("retrieval:\n  policy: pqcache\n")
+        self.assertEqual(terrace("config", "validate", config).returncode, 0)
+        self.assertIn(f"file {config}:2", terrace("config", "explain", config).stdout)
+
     def test_profiles(self):
         presets = "pcie4-a100, pcie4-h100, pcie4-h200, pcie5-a100, pcie5-h100, pcie5-h200"
         for command in (("run", "--context", 64, "--decode", 1), ("bench", "kernels", "--quick"),
@@ -177,6 +192,10 @@ class Failures(StatusTest):
     def test_models_that_are_none(self):
         self.fails("config.json", "run", "--model", self.write("m1/config.json", "garbage").parent)
         self.fails("config.json", "run", "--model", self.write("m2/config.json", "{}").parent)
+        empty = self.write("m4/readme", "").parent
+        for command in (("run",), ("bench", "quality"), ("bench", "serving"), ("calibrate",)):
+            self.fails("m4: holds no config.json; name the folder of a Hugging Face model",
+                       *command, "--model", empty)
         document = json.loads(terrace("run", "--format", "json", "--context", 8, "--decode", 1,
                                       "--policy", "streaming").stdout)
         model = self.folder / "m3"
@@ -267,7 +286,7 @@ class OtherCommands(unittest.TestCase):
         self.assertEqual([row["check"] for row in rows],
                          ["cpu", "numa", "container", "huge_pages", "pinned_memory", "io_uring",
                           "direct_io", "cuda_driver", "cuda_toolkit", "cuda_device", "backend",
-                          "profile", "config"])
+                          "profile", "config", "variables"])
         self.assertEqual({key for row in rows for key in row},
                          {"check", "status", "found", "advice"})
         self.assertLessEqual({row["status"] for row in rows}, {"ok", "warn", "skip"})

@@ -2,6 +2,7 @@
 make it the first process, foreign variables, masks of files, small limits, links that stand
 still."""
 
+import json
 import os
 import pathlib
 import resource
@@ -157,6 +158,9 @@ class Containers(FolderTest):
         self.assertEqual(warned.stderr, "terrace: warning: TERRACE_CACHE_POLCY: no key has this "
                          "variable; did you mean TERRACE_CACHE_POLICY?\n")
         self.assertEqual(terrace("config", "validate", "-q", environment=slip).stderr, "")
+        row = json.loads(terrace("doctor", "--format", "json", environment=slip).stdout)["rows"][-1]
+        self.assertEqual((row["check"], row["status"]), ("variables", "warn"))
+        self.assertIn("did you mean TERRACE_CACHE_POLICY?", row["found"])
         refused = terrace("config", "validate", "--strict", environment=slip)
         self.assertEqual(refused.returncode, 2)
         self.assertIn("TERRACE_CACHE_POLCY", refused.stderr)

@@ -222,6 +222,40 @@ class Traces(Traced):
             self.assertTrue(json.loads(process.stdout))
             self.assertEqual(sorted(self.folder.iterdir()), before)
 
+    def test_a_disk_that_takes_nothing_is_known_before_the_work(self):
+        before = sorted(self.folder.iterdir())
+        file = self.folder / "new"
+        run = ("run", *SMALL, "--policy", "oracle")
+        tune = ("tune", "--trace", self.trace, "--device-memory", "4MiB")
+        for command in ((*run, "--trace"), (*run, "--timeline"), (*tune, "--report"),
+                        (*tune, "--write-config"), ("trace", "convert", self.trace),
+                        ("bench", "kernels", "--quick", "--write-profile"),
+                        ("bench", "pcie", "--quick", "--report"),
+                        ("bench", "quality", "--quick", "--report"), ("calibrate", "--write")):
+            process = terrace(*command, file, file_bytes=100)
+            self.assertEqual((process.returncode, process.stdout), (1, ""), command)
+            self.assertIn("new: cannot be written: File too large", process.stderr)
+            self.assertEqual(process.stderr.count("\n"), 1, process.stderr)
+            self.assertEqual(sorted(self.folder.iterdir()), before)
+
+    def test_a_trace_takes_the_place_of_a_trace_alone(self):
+        run = ("run", *SMALL, "--policy", "oracle", "--trace")
+        file = self.folder / "mine"
+        file.write_text("notes")
+        self.fails(2, "is no trace that this program reads", *run, file)
+        self.assertEqual(file.read_text(), "notes")
+        file.write_text("")
+        for told in ("", "will be replaced"):
+            process = terrace(*run, file)
+            self.assertEqual(process.returncode, 0, process.stderr)
+            self.assertIn(told, process.stderr)
+            self.assertEqual("replaced" in process.stderr, bool(told))
+        file.unlink()
+
+    def test_replay_says_where_its_policies_come_from(self):
+        self.fails(2, "name a replacement policy by --cache", "trace", "replay", self.trace,
+                   "--policy", "lru")
+
     def test_what_cannot_be_converted_says_why(self):
         before = sorted(self.folder.iterdir())
         for form in ("blocks", "csv"):
@@ -424,6 +458,19 @@ class Tune(Traced):
             self.assertNotIn("href=", page)
             config.unlink()
             report.unlink()
+
+    def test_the_config_says_what_it_was_tuned_for(self):
+        config = self.folder / "tuned.yaml"
+        process = terrace("tune", "--trace", self.trace, "--device-memory", "3MiB", "--policies",
+                          "lru", "--link-bandwidth", "25GB/s", "--link-latency", "10us",
+                          "--write-config", config)
+        self.assertEqual(process.returncode, 0, process.stderr)
+        memory, trace = config.read_text().splitlines()[:2]
+        self.assertEqual(memory, "# Tuned for 3 MiB of device memory and the machine that recorded "
+                         "the trace, link imitated 25GB/s 10us.")
+        self.assertRegex(trace, f"^# Trace {self.trace}: 24 steps of 4 layers, .*, policy pqcache, "
+                         "budget 0.1, model tiny[.]$")
+        config.unlink()
 
     def test_all_policies_have_a_name(self):
         rows = self.tune("--device-memory", "1MiB")["rows"]

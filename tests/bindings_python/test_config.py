@@ -34,6 +34,11 @@ def test_the_environment_is_read_when_asked(monkeypatch):
         config.load_environment()
 
 
+def test_policies_in_other_letters_are_near():
+    with pytest.raises(terrace.InvalidArgument, match="did you mean pqcache"):
+        engine.open_runtime({"retrieval.policy": "PQCache"})
+
+
 def test_runtimes_say_what_they_are():
     runtime = terrace.Runtime(terrace.Config(engine.EXACT), **engine.SHAPE, dtype="bf16")
     assert runtime.traits()["backend"]["name"] == "host"

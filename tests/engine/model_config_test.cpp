@@ -358,10 +358,14 @@ TEST(ModelConfig, RefusesAFileThatIsNoConfigForItsSize) {
               HasSubstr("config.json: is larger than 100000000 bytes"));
 }
 
-TEST(ModelConfig, NamesAMissingFile) {
-  const auto config = read_model_config("/nowhere");
-  EXPECT_EQ(config.error().code, Errc::io_error);
-  EXPECT_THAT(std::string(config.error().message()), HasSubstr("/nowhere/config.json"));
+TEST(ModelConfig, SaysWhatAFolderLacks) {
+  const auto nowhere = read_model_config("/nowhere");
+  EXPECT_EQ(nowhere.error().code, Errc::io_error);
+  EXPECT_THAT(std::string(nowhere.error().message()),
+              HasSubstr("/nowhere: there is no such folder; name the folder"));
+  const TemporaryFolder folder;
+  EXPECT_THAT(std::string(read_kv_shape(folder.path(), Dtype::f16).error().message()),
+              HasSubstr("holds no config.json; name the folder of a Hugging Face model"));
 }
 
 }  // namespace

@@ -354,6 +354,20 @@ std::vector<TunedRow> rows_without_cache(const TuneResult& result, std::size_t d
   return rows;
 }
 
+/// Searches beside the best rows, with finer settings in each round.
+Status refine(Search& search, TuneResult& result, double begin, double end) {
+  const double share = (end - begin) / static_cast<double>(finer_rounds);
+  for (std::size_t round = 0; round < finer_rounds; ++round) {
+    std::vector<TunedRow> beside = rows_beside_the_best(result);
+    if (beside.empty()) break;
+    TERRACE_TRY(search.run(beside, begin, begin + share));
+    begin += share;
+    std::ranges::move(beside, std::back_inserter(result.rows));
+    sort_rows(result.rows);
+  }
+  return {};
+}
+
 }  // namespace
 
 double TunedRow::hit_rate_tokens() const noexcept {
@@ -388,16 +402,7 @@ Result<TuneResult> tune(const TuneRequest& request, Parallel& threads) {
   Search search(request, result, threads);
   TERRACE_TRY(search.run(result.rows, checked_share, 0.6));
   sort_rows(result.rows);
-  for (std::size_t round = 0; round < finer_rounds; ++round) {
-    std::vector<TunedRow> beside = rows_beside_the_best(result);
-    if (beside.empty()) break;
-    const double share = 0.2 / static_cast<double>(finer_rounds);
-    const double begin = 0.6 + static_cast<double>(round) * share;
-    TERRACE_TRY(search.run(beside, begin, begin + share));
-    std::ranges::move(beside, std::back_inserter(result.rows));
-    sort_rows(result.rows);
-  }
-
+  TERRACE_TRY(refine(search, result, 0.6, 0.8));
   result.curve = curve_rows(result, request.device_memory);
   TERRACE_TRY(search.run(result.curve, 0.8, 0.95));
   std::vector<TunedRow> none = rows_without_cache(result, request.device_memory);

@@ -140,6 +140,25 @@ Result<int> bench_drift(const DriftOptions& options) {
   return 0;
 }
 
+constexpr std::string_view quality_columns = R"(Columns:
+  bits                      what a token (or byte) of the scored text costs the model
+  over, over %              that much more than with full attention; s.e. is its standard error
+  error                     of attention's outputs: norm of the difference over full's norm
+  mass                      share of full attention's weights that lies on attended rows
+  recall                    share of the rows with most weight that were among those selected
+  digits                    share of the needles' digits that were right
+  entries, estimates        attended in a step; of these stand-ins for rows that were not fetched
+  index kB                  size of the index
+)";
+
+constexpr std::string_view drift_columns = R"(Columns:
+  from step N               recall of the steps from there on: share of the rows with most weight
+                            that were among those selected
+  settled                   recall in the last half of what follows the turn
+  refreshes                 indexes that were built anew; none where the index only grows
+  step ms, p99, longest     time of a step: median, 99th of a hundred, and the longest
+)";
+
 }  // namespace
 
 void add_quality_bench(CLI::App& bench, Invocation& invocation) {
@@ -158,7 +177,7 @@ void add_quality_bench(CLI::App& bench, Invocation& invocation) {
   add_count(*command, "--context", run.context, "tokens of prompt [4096]");
   add_count(*command, "--decode", run.decode, "steps scored behind it [512]");
   add_needle_options(*command, "facts to plant and ask for [20]", run);
-  command->footer(std::string(needle_help()));
+  command->footer(std::string(needle_help()).append(quality_columns));
   command->add_option("--report", options->report_file, "write a page with pictures")
       ->option_text("FILE");
   add_policy_flags(
@@ -174,6 +193,7 @@ void add_quality_bench(CLI::App& bench, Invocation& invocation) {
 void add_drift_bench(CLI::App& bench, Invocation& invocation) {
   CLI::App* const command =
       bench.add_subcommand("drift", "what policies find as a long output turns to another topic");
+  command->footer(std::string(drift_columns));
   const auto options = std::make_shared<DriftOptions>();
   RunOptions& run = options->run;
   run.default_policies = "pqcache,qpq,clusterkv,wave";

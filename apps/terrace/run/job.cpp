@@ -4,10 +4,12 @@
 #include <utility>
 
 #include "config_check.hpp"
+#include "output.hpp"
 #include "program_files.hpp"
 #include "terrace/core/assert.hpp"
 #include "terrace/core/input_file.hpp"
 #include "terrace/policies/retrieval.hpp"
+#include "terrace/tuning/trace_file.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -78,6 +80,24 @@ Status check_trace(const RunOptions& options) {
               "--trace records a prompt that comes whole, and what is decoded behind it: leave out "
               "{}",
               other);
+}
+
+/// A trace may take the place of another, and of no other file: that may be one meant to be read.
+Status check_trace_target(const RunOptions& options) {
+  const std::string& file = options.trace_file;
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(file, none) || std::filesystem::is_empty(file, none)) {
+    return {};
+  }
+  if (!tuning::TraceReader::open(file)) {
+    return fail(
+        Errc::invalid_argument,
+        "--trace {}: the file there is no trace that this program reads, and is not written "
+        "over; name another, or remove it",
+        file);
+  }
+  if (!options.shared.quiet) warn("--trace {}: the trace there will be replaced", file);
+  return {};
 }
 
 Status check_counts(const RunOptions& options) {
@@ -153,6 +173,7 @@ Result<RunJob> prepare_job(const RunOptions& options) {
   TERRACE_TRY(
       check_targets({{"--trace", options.trace_file}, {"--timeline", options.timeline_file}},
                     job_sources(options, config)));
+  TERRACE_TRY(check_trace_target(options));
   TERRACE_ASSIGN(auto profile, settings.profile);
   TERRACE_ASSIGN(const std::filesystem::path folder, model_folder(options));
   const auto shape = engine::read_model_config(folder).map_error(as_model_error);

@@ -1,6 +1,7 @@
 // The command line of `terrace trace`, and what its actions share.
 #include <fmt/core.h>
 
+#include <CLI/Error.hpp>
 #include <memory>
 
 #include "output.hpp"
@@ -53,6 +54,16 @@ CLI::App* add_action(CLI::App& trace, const char* name, const char* meaning,
   return command;
 }
 
+/// Says what to name instead, where a policy is asked for as terrace run takes it.
+void refuse_policy(CLI::App& replay) {
+  const auto refuse = [](const std::string&) {
+    throw CLI::ValidationError("--policy",
+                               "the trace has the retrieval policy of its run; name a replacement "
+                               "policy by --cache");
+  };
+  replay.add_option_function<std::string>("--policy", refuse)->group("");  // not in --help
+}
+
 void add_model_option(CLI::App& command, TraceOptions& options,
                       const char* meaning = "refuse a trace that is not of this model") {
   command.add_option("--model", options.model, meaning)->option_text("DIR");
@@ -95,6 +106,7 @@ void add_trace_command(CLI::App& program, Invocation& invocation) {
                  for_replay, &trace_replay, invocation);
   add_model_option(*replays, *for_replay);
   add_key_flags(*replays, replay_flags, for_replay->shared);
+  refuse_policy(*replays);
   const auto for_convert = std::make_shared<TraceOptions>();
   CLI::App* const converts = add_action(*trace, "convert", "write a trace in another form",
                                         for_convert, &trace_convert, invocation);

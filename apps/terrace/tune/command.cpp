@@ -162,8 +162,9 @@ Status write_files(const TuneOptions& options, const tuning::TuneResult& result,
   if (!options.config_target.empty()) {
     const Config tuned = tuning::tuned_config(result, result.recommended(), request.device_memory);
     const std::string heading =
-        fmt::format("# Tuned for {} of device memory and {}.\n", format_size(request.device_memory),
-                    describe_costs(config));
+        fmt::format("# Tuned for {} of device memory and {}.\n# Trace {}: {}.\n",
+                    format_size(request.device_memory), describe_costs(config),
+                    shown(options.trace), tuning::describe_trace(result));
     TERRACE_TRY(write(options.config_target, heading + write_config(tuned)));
   }
   if (!options.report_target.empty()) {
@@ -230,8 +231,14 @@ Result<int> tune(const TuneOptions& options) {
 }
 
 constexpr std::string_view tune_columns = R"(Columns:
-  hit rate                  of rows, of units
-  kB/tok, kB/req            on demand, refills: of a token, or of an imported request
+  parameters                admission: always takes in what was missed, refill what the last
+                            steps wanted, every R-th step; and the policy's own setting
+  unit                      tokens of a block, or a cluster, cached as one
+  tokens/layer              the cache's size in tokens of a layer, all KV heads
+  rows hit, units hit       share of what steps wanted that was in the cache
+  kB/tok, kB/req            moved for a token, or for an imported request: fetched on demand, and
+                            refilled before it is wanted
+  predicted                 time of a token or request, from the trace, the link and the cache
   of optimum                hits over a bound: what a cache of that size could hit that knows
                             the future and deals its slots out over time and layers at will
                             belady knows the future, too, but counts units, not rows: no bound

@@ -157,6 +157,18 @@ MatrixProduct CudaArithmetic::product(const MatrixProduct& on_host) const noexce
   return made;
 }
 
+MatrixProduct CudaArithmetic::added_to_hidden(const PieceRows::Chunk& chunk, const float* weight,
+                                              const float* source,
+                                              std::size_t inputs) const noexcept {
+  return product({.weight = weight,
+                  .source = source,
+                  .target = hidden_of(chunk.row),
+                  .rows = chunk.computed.count,
+                  .outputs = model_.config().hidden_size,
+                  .inputs = inputs,
+                  .accumulate = true});
+}
+
 Status CudaArithmetic::add_bias(const float* bias, std::size_t rows, std::size_t size,
                                 float* target, const Launch& launch) const {
   if (bias == nullptr) return {};
@@ -221,15 +233,10 @@ Status CudaArithmetic::finish(std::size_t layer, const PieceRows::Chunk& chunk) 
   float* const hidden = hidden_of(chunk.row);
   const LayerWeights& weights = model_.weights().layer(layer);
   const std::size_t inner = config.intermediate_size;
+  const float* const attention = attention_.as<float>() + chunk.row * config.query_size();
   return enqueue(
       [this, weights = &weights,
-       attended = product({.weight = weights.attention_out,
-                           .source = attention_.as<float>() + chunk.row * config.query_size(),
-                           .target = hidden,
-                           .rows = rows,
-                           .outputs = config.hidden_size,
-                           .inputs = config.query_size(),
-                           .accumulate = true}),
+       attended = added_to_hidden(chunk, weights.attention_out, attention, config.query_size()),
        norm = normalisation(hidden, weights.attention_norm, rows),
        gate_up = product({.weight = weights.gate_up,
                           .source = normed_.as<float>(),
@@ -241,13 +248,8 @@ Status CudaArithmetic::finish(std::size_t layer, const PieceRows::Chunk& chunk) 
                             .target = activated_.as<float>(),
                             .rows = rows,
                             .size = inner},
-       down = product({.weight = weights.down,
-                       .source = activated_.as<float>(),
-                       .target = hidden,
-                       .rows = rows,
-                       .outputs = config.hidden_size,
-                       .inputs = inner,
-                       .accumulate = true})](const Launch& launch) -> Status {
+       down = added_to_hidden(chunk, weights.down, activated_.as<float>(), inner)](
+          const Launch& launch) -> Status {
         const auto add = [&](const float* bias, const MatrixProduct& to) {
           return add_bias(bias, to.rows, to.outputs, to.target, launch);
         };

@@ -79,6 +79,10 @@ class CudaArithmetic final : public Arithmetic {
 
   /// A product with a weight of the model.
   [[nodiscard]] MatrixProduct product(const MatrixProduct& on_host) const noexcept;
+  /// The product of a chunk's rows of `source` that is added to what the layers leave.
+  [[nodiscard]] MatrixProduct added_to_hidden(const PieceRows::Chunk& chunk, const float* weight,
+                                              const float* source,
+                                              std::size_t inputs) const noexcept;
   /// Adds a bias of the model, where there is one.
   Status add_bias(const float* bias, std::size_t rows, std::size_t size, float* target,
                   const cuda::Launch& launch) const;

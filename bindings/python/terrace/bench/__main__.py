@@ -28,7 +28,7 @@ def numbers(text: str) -> list[int]:
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m terrace.bench",
-                                     description=__doc__.splitlines()[0])
+                                     description=__doc__.partition("\n\n")[2])
     parser.add_argument("engine", choices=["hf", "vllm"])
     parser.add_argument("--model", required=True, help="a folder, or a name the hub knows")
     parser.add_argument("--context", type=numbers, default=[2048], help="tokens, as 2048,4096")

@@ -79,10 +79,10 @@ void remove_pending_files() noexcept;
 [[nodiscard]] Status replace_file(const std::string& path, std::string_view content);
 
 /// Says beforehand what is sure to keep replace_file() from writing `path`, so that no work is done
-/// in vain.
+/// in vain: writes a few bytes beside it, and removes them.
 ///
-/// Errors   io_error naming the file: a folder, a device or a pipe, or in a folder that is not
-///          there or may not be written
+/// Errors   io_error naming the file: a folder, a device or a pipe; or in a folder that is not
+///          there or may not be written, or whose disk is full or cannot be written
 [[nodiscard]] Status check_replaceable(const std::string& path);
 
 /// A file as someone named it: {"--report", "tuned.html"}. No path: none was named.
