@@ -19,6 +19,7 @@ namespace {
 using doubles::FaultStore;
 using doubles::MemoryStore;
 using offload::NvmeStore;
+using offload::StorageFile;
 
 constexpr Duration patience = std::chrono::seconds(60);
 using Bytes = std::vector<std::byte>;
@@ -57,11 +58,23 @@ PageRequest get(std::uint64_t key, Bytes& to) {
           .bytes = to.size(),
           .status = {}};
 }
+PageRequest get_part(std::uint64_t key, std::size_t offset, Bytes& to) {
+  PageRequest part = get(key, to);
+  part.verb = PageVerb::get_part;
+  part.offset = offset;
+  return part;
+}
 PageRequest find(std::uint64_t key) {
   return {.verb = PageVerb::find, .key = {.low = key}, .data = nullptr, .bytes = 0, .status = {}};
 }
 PageRequest erase(std::uint64_t key) {
   return {.verb = PageVerb::erase, .key = {.low = key}, .data = nullptr, .bytes = 0, .status = {}};
+}
+Bytes some_bytes(std::size_t count, std::uint64_t seed) {
+  Rng rng(seed);
+  Bytes bytes(count);
+  std::ranges::generate(bytes, [&] { return static_cast<std::byte>(rng()); });
+  return bytes;
 }
 
 TEST_P(StoreContract, GivesBackWhatWasPutInTheSameBatch) {
@@ -119,6 +132,41 @@ TEST_P(StoreContract, FindsTheSizeOfAPage) {
   EXPECT_FALSE(batch[4].status);
 }
 
+TEST_P(StoreContract, MovesSomeBytesOfAPage) {
+  Bytes source = some_bytes(3 * 4096 + 100, 1);
+  std::vector<PageRequest> batch{put(1, source)};
+  run(batch);
+  const std::pair<std::size_t, std::size_t> ranges[] = {
+      {0, 1}, {4096, 4096}, {100, 8192}, {12287, 101}, {0, source.size()}, {source.size() - 1, 1}};
+  for (const auto& [offset, bytes] : ranges) {
+    Bytes target(bytes);
+    batch = {get_part(1, offset, target)};
+    run(batch);
+    ASSERT_TRUE(batch[0].status) << batch[0].status.error().message();
+    EXPECT_TRUE(std::ranges::equal(target, std::span(source).subspan(offset, bytes)));
+  }
+}
+
+TEST_P(StoreContract, RefusesBytesThatAPageDoesNotHave) {
+  Bytes source = some_bytes(5000, 1);
+  Bytes none;
+  Bytes some(1000);
+  std::vector<PageRequest> batch{
+      put(1, source),          get_part(1, 4001, some), get_part(1, ~std::size_t{0} - 10, some),
+      get_part(1, 5000, some), get_part(1, 0, none),    get_part(2, 0, some),
+      get_part(1, 4000, some)};
+  batch.push_back(batch.back());
+  batch.back().data = nullptr;
+  run(batch);
+  for (const std::size_t i : {1U, 2U, 3U, 4U, 5U, 7U}) {
+    ASSERT_FALSE(batch[i].status) << i;
+    EXPECT_EQ(batch[i].status.error().code, Errc::invalid_argument);
+  }
+  EXPECT_THAT(std::string(batch[1].status.error().message()), testing::HasSubstr("1000 at 4001"));
+  EXPECT_TRUE(batch[6].status);
+  EXPECT_TRUE(std::ranges::equal(some, std::span(source).subspan(4000)));
+}
+
 TEST_P(StoreContract, RefusesATicketItNeverGave) {
   EXPECT_EQ(store_->poll({.number = 77}).error().code, Errc::invalid_argument);
   EXPECT_EQ(store_->wait({.number = 77}, Duration{}).error().code, Errc::invalid_argument);
@@ -133,8 +181,21 @@ TEST_P(StoreContract, BehavesAsAMapUnderRandomBatches) {
     SCOPED_TRACE(replay(seed, step));
     const std::uint64_t key = rng.below(50);
     const bool known = model.contains(key);
-    Bytes bytes(1 + rng.below(64), static_cast<std::byte>(rng()));
-    switch (rng.below(4)) {
+    Bytes bytes = some_bytes(1 + rng.below(300), rng());
+    switch (rng.below(5)) {
+      case 4: {
+        const std::size_t size = known ? model[key].size() : 1;
+        const std::size_t offset = rng.below(size + 2);
+        const std::size_t count = 1 + rng.below(size + 2);
+        bytes.resize(count);
+        std::vector<PageRequest> batch{get_part(key, offset, bytes)};
+        run(batch);
+        ASSERT_EQ(batch[0].status.has_value(), known && offset + count <= size);
+        if (batch[0].status) {
+          ASSERT_TRUE(std::ranges::equal(bytes, std::span(model[key]).subspan(offset, count)));
+        }
+        break;
+      }
       case 3: {
         std::vector<PageRequest> batch{find(key)};
         run(batch);
@@ -179,6 +240,7 @@ auto make_nvme_store(offload::FileEngine engine) {
   return [engine](const TemporaryFolder& folder) -> std::unique_ptr<Store> {
     return NvmeStore::open({.file = {.path = folder / "pages", .bytes = 4 << 20},
                             .pages_max = 200,
+                            .part_bytes = StorageFile::alignment,
                             .queue = {.engine = engine, .depth = 4}})
         .value();
   };
@@ -203,6 +265,22 @@ TEST(MemoryStore, ReportsADamagedPageAsCorruptAndOnlyThat) {
   ASSERT_TRUE(store.submit(batch));
   EXPECT_EQ(batch[0].status.error().code, Errc::corrupt);
   EXPECT_TRUE(batch[1].status);
+}
+
+TEST(MemoryStore, ReadsTheOtherPartsOfADamagedPage) {
+  MemoryStore store;
+  Bytes source = some_bytes(300, 3);
+  Bytes target(64);
+  std::vector<PageRequest> batch{put(1, source)};
+  ASSERT_TRUE(store.submit(batch));
+  ASSERT_TRUE(store.damage({.low = 1}, 70));
+  EXPECT_FALSE(store.damage({.low = 1}, 300));
+  batch = {get_part(1, 0, target), get_part(1, 64, target), get_part(1, 128, target)};
+  ASSERT_TRUE(store.submit(batch));
+  EXPECT_TRUE(batch[0].status);
+  EXPECT_EQ(batch[1].status.error().code, Errc::corrupt);
+  EXPECT_TRUE(batch[2].status);
+  EXPECT_TRUE(std::ranges::equal(target, std::span(source).subspan(128, 64)));
 }
 
 TEST(MemoryStore, RefusesAPageBeyondItsCapacityAndCountsExactly) {

@@ -4,13 +4,20 @@
 
 #include <cstring>
 
+#include "storage/page_parts.hpp"
 #include "storage/store_errors.hpp"
 
 namespace terrace::doubles {
+
+using offload::PageParts;
+using offload::PagePiece;
+
 namespace {
 
-std::uint64_t checksum(const std::vector<std::byte>& bytes) noexcept {
-  return XXH3_64bits(bytes.data(), bytes.size());
+constexpr std::uint64_t part_bytes = 64;  // small, so that small pages have several
+
+std::uint64_t checksum(std::span<const std::byte> page, const PagePiece& part) noexcept {
+  return XXH3_64bits(page.data() + part.begin, part.bytes);
 }
 
 }  // namespace
@@ -37,6 +44,7 @@ Status MemoryStore::carry_out(PageRequest& request) {
   TERRACE_TRY(offload::check_memory(name(), request));
   switch (request.verb) {
     case PageVerb::get:
+    case PageVerb::get_part:
       return get(request);
     case PageVerb::put:
       return put(request);
@@ -52,12 +60,26 @@ Status MemoryStore::get(const PageRequest& request) const {
   const auto found = pages_.find(request.key);
   if (found == pages_.end()) return offload::unknown_page(name(), request.key);
   const Page& page = found->second;
-  if (page.bytes.size() != request.bytes) {
-    return offload::other_size(name(), request, page.bytes.size());
+  TERRACE_TRY(offload::check_range(name(), request, page.bytes.size()));
+  const bool is_part = request.verb == PageVerb::get_part;
+  const std::size_t begin = is_part ? request.offset : 0;
+  if (!is_whole(page, begin, request.bytes)) {
+    return is_part ? offload::corrupt_part(name(), request)
+                   : offload::corrupt_page(name(), request.key);
   }
-  if (checksum(page.bytes) != page.checksum) return offload::corrupt_page(name(), request.key);
-  if (request.bytes != 0) std::memcpy(request.data, page.bytes.data(), request.bytes);
+  if (request.bytes != 0) std::memcpy(request.data, page.bytes.data() + begin, request.bytes);
   return {};
+}
+
+bool MemoryStore::is_whole(const Page& page, std::size_t begin, std::size_t bytes) {
+  const PageParts parts(page.bytes.size(), part_bytes);
+  const std::size_t end = begin + bytes;
+  for (std::uint64_t number = 0; number < parts.count(); ++number) {
+    const PagePiece part = parts.part(number);
+    const bool is_read = part.begin < end && begin < part.end();
+    if (is_read && checksum(page.bytes, part) != page.checksums[number]) return false;
+  }
+  return true;
 }
 
 Status MemoryStore::put(const PageRequest& request) {
@@ -70,7 +92,11 @@ Status MemoryStore::put(const PageRequest& request) {
   }
   Page& page = pages_[request.key];
   page.bytes.assign(request.data, request.data + request.bytes);
-  page.checksum = checksum(page.bytes);
+  page.checksums.clear();
+  const PageParts parts(request.bytes, part_bytes);
+  for (std::uint64_t number = 0; number < parts.count(); ++number) {
+    page.checksums.push_back(checksum(page.bytes, parts.part(number)));
+  }
   bytes_in_use_ = others + request.bytes;
   return {};
 }
@@ -100,11 +126,11 @@ std::size_t MemoryStore::bytes_in_use() const {
   return bytes_in_use_;
 }
 
-bool MemoryStore::damage(PageKey key) {
+bool MemoryStore::damage(PageKey key, std::size_t byte) {
   const std::scoped_lock lock(mutex_);
   const auto found = pages_.find(key);
-  if (found == pages_.end() || found->second.bytes.empty()) return false;
-  found->second.bytes.front() ^= std::byte{1};
+  if (found == pages_.end() || byte >= found->second.bytes.size()) return false;
+  found->second.bytes[byte] ^= std::byte{1};
   return true;
 }
 

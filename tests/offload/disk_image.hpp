@@ -85,10 +85,14 @@ class DiskImage {
   /// the purpose, and in which of the machine's lives.
   void write_in_an_earlier_boot(std::size_t at) {
     const std::scoped_lock lock(mutex_);
-    std::byte* const block = bytes_.data() + at;
-    block[2 * sizeof(std::uint64_t)] ^= std::byte{1};
-    const std::uint64_t sum = XXH3_64bits(block + sizeof sum, StorageFile::alignment - sizeof sum);
-    std::memcpy(block, &sum, sizeof sum);
+    bytes_[at + 2 * sizeof(std::uint64_t)] ^= std::byte{1};
+    seal(at);
+  }
+  /// Has a superblock be one of another version: a checksum, eight letters, the version.
+  void write_version(std::size_t at, std::uint32_t version) {
+    const std::scoped_lock lock(mutex_);
+    std::memcpy(bytes_.data() + at + 2 * sizeof(std::uint64_t), &version, sizeof version);
+    seal(at);
   }
   void move_bytes(std::size_t from, std::size_t to, std::size_t bytes) {
     const std::scoped_lock lock(mutex_);
@@ -139,6 +143,12 @@ class DiskImage {
     std::size_t begin = 0, end = 0;
     int read_error = 0, write_error = 0;
   };
+
+  void seal(std::size_t at) {
+    std::byte* const block = bytes_.data() + at;
+    const std::uint64_t sum = XXH3_64bits(block + sizeof sum, StorageFile::alignment - sizeof sum);
+    std::memcpy(block, &sum, sizeof sum);
+  }
 
   int error_of(const FileTransfer& transfer, bool is_read) {
     for (const BadPlace& place : bad_places_) {

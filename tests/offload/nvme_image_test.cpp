@@ -17,12 +17,16 @@ namespace {
 using testing::HasSubstr;
 
 /// Where the parts of a container of so many pages lie: two superblocks, 64 pairs of blocks of the
-/// journal, two snapshots of a block.
+/// journal, two snapshots of four blocks.
 constexpr std::size_t block = StorageFile::alignment;
 constexpr std::size_t journal_copy(std::size_t number, std::size_t copy) {
   return (2 + number * 2 + copy) * block;
 }
-constexpr std::size_t snapshot(std::size_t generation) { return (130 + generation % 2) * block; }
+constexpr std::size_t snapshot_blocks = 4;
+constexpr std::size_t snapshot(std::size_t generation) {
+  return (130 + generation % 2 * snapshot_blocks) * block;
+}
+constexpr std::size_t first_page = snapshot(1) + snapshot_blocks * block;
 
 /// Over a disk in memory that can be damaged.
 class NvmeImageTest : public testing::Test {
@@ -33,6 +37,7 @@ class NvmeImageTest : public testing::Test {
     return NvmeStore::open(
         {.file = {.path = folder_ / "pages", .bytes = file_bytes},
          .pages_max = pages_max,
+         .part_bytes = block,  // so that small pages have several
          .queue = {.depth = 6, .patience = std::chrono::seconds(1)},
          .open_queue = [this](const StorageFile& file, const FileQueueOptions& options) {
            return Result<std::unique_ptr<FileQueue>>(
@@ -43,6 +48,11 @@ class NvmeImageTest : public testing::Test {
   static std::size_t rounded(std::uint64_t key) {
     return (content(key, 0).size() + StorageFile::alignment - 1) / StorageFile::alignment *
            StorageFile::alignment;
+  }
+  /// Returns the first key from `from` on whose page has more than three blocks.
+  static std::uint64_t key_of_large_page(std::uint64_t from) {
+    while (content(from, 0).size() <= 3 * block) ++from;
+    return from;
   }
   TemporaryFolder folder_;
   DiskImage image_{file_bytes, fuzz_seed(3)};
@@ -95,6 +105,67 @@ TEST_F(NvmeImageTest, NeverTakesADamagedPageForAWholeOne) {
   EXPECT_GT(lost, 0U);
 }
 
+/// Whatever bit of a page flips: the part that it lies in is corrupt, and the others are there.
+TEST_F(NvmeImageTest, FindsADamagedPartAndReadsTheOthers) {
+  const auto store = open_image();
+  const std::uint64_t key = key_of_large_page(0);
+  ASSERT_TRUE(put(*store, key, 1));
+  const Bytes whole = content(key, 1);
+  const std::uint64_t seed = fuzz_seed(17);
+  Rng rng(seed);
+  for (std::uint64_t step = 0; step < std::min<std::uint64_t>(fuzz_steps() / 10, 400); ++step) {
+    SCOPED_TRACE(replay(seed, step));
+    const std::size_t byte = rng.below(whole.size());
+    const std::size_t bit = (first_page + byte) * 8 + rng.below(8);
+    image_.flip(bit);
+    for (std::size_t at = 0; at < whole.size(); at += block) {
+      const bool is_damaged = byte / block == at / block;
+      const auto found = get_part(*store, key, at, std::min(block, whole.size() - at));
+      ASSERT_EQ(found.has_value(), !is_damaged);
+      if (found) {
+        ASSERT_TRUE(std::ranges::equal(*found, std::span(whole).subspan(at, found->size())));
+      } else {
+        ASSERT_EQ(found.error().code, Errc::corrupt);
+      }
+    }
+    ASSERT_EQ(store->state().corrupt, step + 1);
+    image_.flip(bit);
+  }
+  EXPECT_EQ(get(*store, key).value(), whole);
+}
+
+/// A part of another place of the page, or of another page, is not taken for the one there.
+TEST_F(NvmeImageTest, FindsPartsThatLieAtAnothersPlace) {
+  const auto store = open_image();
+  const std::uint64_t key = key_of_large_page(0);
+  const std::uint64_t other = key_of_large_page(key + 1);
+  ASSERT_TRUE(put(*store, key, 1));
+  ASSERT_TRUE(put(*store, other, 1));
+  image_.move_bytes(first_page, first_page + block, block);
+  image_.move_bytes(first_page + rounded(key), first_page + 2 * block, block);
+  EXPECT_TRUE(get_part(*store, key, 0, block));
+  for (const auto& [offset, bytes] :
+       {std::pair{block, block}, {2 * block, block}, {0, 2 * block}}) {
+    const auto found = get_part(*store, key, offset, bytes);
+    ASSERT_FALSE(found);
+    EXPECT_EQ(found.error().code, Errc::corrupt);
+  }
+  EXPECT_EQ(get(*store, key).error().code, Errc::corrupt);
+  EXPECT_EQ(get(*store, other).value(), content(other, 1));
+}
+
+TEST_F(NvmeImageTest, RefusesAContainerOfAnotherVersionAndLeavesItAsItIs) {
+  ASSERT_TRUE(put(*open_image(), 1, 1));
+  for (const std::size_t copy : {0U, 1U}) image_.write_version(copy * block, 1);
+  const std::vector<std::byte> before = image_.copy();
+  const auto refused = try_to_open_image();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Errc::unsupported);
+  EXPECT_THAT(std::string(refused.error().message()),
+              HasSubstr("is a container of version 1, and this is a program for version 2"));
+  EXPECT_EQ(image_.copy(), before);
+}
+
 /// Whatever blocks are damaged, unreadable, or overwritten by others of the file: a page is the
 /// newest one, or none, and opening the file again finds the same.
 TEST_F(NvmeImageTest, NeverServesAnOlderVersionForDamagedBlocks) {
@@ -113,7 +184,8 @@ TEST_F(NvmeImageTest, NeverServesAnOlderVersionForDamagedBlocks) {
   const std::vector<std::byte> whole = image_.copy();
   const auto draw_block = [&] {  // most in the directory, and none of zeros
     while (true) {
-      const std::size_t chosen = rng.below(4) == 0 ? rng.below(file_bytes / block) : rng.below(132);
+      const std::size_t chosen =
+          rng.below(4) == 0 ? rng.below(file_bytes / block) : rng.below(first_page / block);
       const std::span<const std::byte> bytes = std::span(whole).subspan(chosen * block, block);
       if (std::ranges::any_of(bytes, [](std::byte each) { return each != std::byte{}; })) {
         return chosen * block;
@@ -328,7 +400,7 @@ TEST_F(NvmeImageTest, PutsNoPageWhereOneCouldNotBeReadOrWritten) {
   const auto store = open_image();
   for (const std::uint64_t key : {1U, 2U, 3U}) ASSERT_TRUE(put(*store, key, 1));
   // Pages lie in order, in whole blocks.
-  const std::size_t second = snapshot(1) + block + rounded(1);
+  const std::size_t second = first_page + rounded(1);
   image_.spoil(second, rounded(2), EIO, EIO);
   EXPECT_EQ(get(*store, 2).error().code, Errc::io_error);
   ASSERT_TRUE(erase(*store, 2));

@@ -96,6 +96,55 @@ TEST_F(NvmeStoreTest, MovesPagesOfBlocksAndOthersAlike) {
   EXPECT_TRUE(std::ranges::equal(blocks.span(), std::span(shifted).subspan(1)));
 }
 
+TEST_F(NvmeStoreTest, HasPagesOfMorePartsThanItCountsAgain) {
+  // Of 4 KiB, the first would have more than 256.
+  const std::vector<std::size_t> sizes{(1 << 20) + 100, 300'000, 4097};
+  std::vector<Bytes> contents;
+  for (const std::size_t size : sizes) {
+    contents.emplace_back(size);
+    std::ranges::generate(contents.back(),
+                          [rng = Rng(size)]() mutable { return std::byte(rng()); });
+  }
+  {
+    const auto store = open({.contents = "rows", .part_bytes = 4096}).value();
+    for (std::size_t key = 0; key < sizes.size(); ++key) {
+      ASSERT_TRUE(run_one(*store, PageVerb::put, key, contents[key]));
+    }
+  }
+  const auto store = open().value();  // a file that is there keeps its parts
+  for (std::size_t key = 0; key < sizes.size(); ++key) {
+    Bytes whole(sizes[key]);
+    ASSERT_TRUE(run_one(*store, PageVerb::get, key, whole));
+    EXPECT_EQ(whole, contents[key]);
+    const auto end = get_part(*store, key, sizes[key] - 4097, 4097);
+    ASSERT_TRUE(end);
+    EXPECT_TRUE(std::ranges::equal(*end, std::span(contents[key]).last(4097)));
+  }
+}
+
+TEST_F(NvmeStoreTest, MovesWholePartsToMemoryOfBlocks) {
+  const auto store = open({.contents = "rows", .part_bytes = 4096}).value();
+  AlignedBytes blocks(4 * StorageFile::alignment);
+  Rng rng(1);
+  std::ranges::generate(blocks.span(), [&] { return static_cast<std::byte>(rng()); });
+  PageRequest whole{.verb = PageVerb::put,
+                    .key = {.low = 1},
+                    .data = blocks.data(),
+                    .bytes = blocks.span().size(),
+                    .status = {}};
+  run(*store, {&whole, 1});
+  AlignedBytes parts(2 * StorageFile::alignment);
+  PageRequest some{.verb = PageVerb::get_part,
+                   .key = {.low = 1},
+                   .data = parts.data(),
+                   .bytes = parts.span().size(),
+                   .offset = StorageFile::alignment,
+                   .status = {}};
+  run(*store, {&some, 1});
+  ASSERT_TRUE(some.status);
+  EXPECT_TRUE(std::ranges::equal(parts.span(), blocks.span().subspan(4096, 8192)));
+}
+
 TEST_F(NvmeStoreTest, RefusesAPageThatDoesNotFitAndKeepsTheOneThere) {
   const auto store = open().value();
   ASSERT_TRUE(put(*store, 1, 1));
@@ -203,6 +252,9 @@ TEST_F(NvmeStoreTest, RefusesOptionsThatCannotBe) {
   EXPECT_THAT(refusal({.queue = {.depth = 0}}), HasSubstr("depth 0 is not between 1 and 4094"));
   EXPECT_THAT(refusal({.queue = {.depth = 4095}}), HasSubstr("not between"));
   EXPECT_THAT(refusal({.contents = std::string(513, 'x')}), HasSubstr("at most 512"));
+  for (const std::uint64_t bytes : {0U, 2048U, 12288U, 2U << 20}) {
+    EXPECT_THAT(refusal({.part_bytes = bytes}), HasSubstr("no power of two from 4096 to 1048576"));
+  }
 }
 
 /// Each way to take a file away from a store.

@@ -58,4 +58,15 @@ inline Result<Bytes> get(Store& store, std::uint64_t key) {
   return bytes;
 }
 
+/// The same of some bytes of a page.
+inline Result<Bytes> get_part(Store& store, std::uint64_t key, std::size_t offset,
+                              std::size_t count) {
+  Bytes bytes(count);
+  PageRequest one = request(PageVerb::get_part, key, bytes);
+  one.offset = offset;
+  run(store, {&one, 1});
+  TERRACE_TRY(one.status);
+  return bytes;
+}
+
 }  // namespace terrace::offload

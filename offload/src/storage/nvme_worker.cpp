@@ -1,6 +1,7 @@
 #include "nvme_worker.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
@@ -10,6 +11,7 @@
 
 #include "store_errors.hpp"
 #include "terrace/core/assert.hpp"
+#include "terrace/core/bytes.hpp"
 
 namespace terrace::offload {
 namespace {
@@ -18,13 +20,16 @@ constexpr std::uint64_t page_bytes_each = 64 << 10;  // where no number of pages
 constexpr std::size_t page_bytes_max = std::size_t{1} << 30;
 constexpr std::size_t own_transfers = 2;  // of records and of a snapshot
 constexpr std::size_t store_depth_max = 4096 - own_transfers;
+constexpr std::uint64_t part_bytes_max = std::uint64_t{1} << 20;
 constexpr std::uint64_t bad_places_max = 16;  // a disk with more in one life is broken
 constexpr std::uint64_t records_tag = 0;
 constexpr std::uint64_t snapshot_tag = 1;
 
-bool is_made_of_blocks(const PageRequest& request) noexcept {
+/// Whether a piece of a page is just what a request names, in memory of whole blocks.
+bool needs_no_copy(const PageRequest& request, const PagePiece& piece) noexcept {
   constexpr std::size_t block = StorageFile::alignment;
-  return reinterpret_cast<std::uintptr_t>(request.data) % block == 0 && request.bytes % block == 0;
+  return reinterpret_cast<std::uintptr_t>(request.data) % block == 0 &&
+         request.bytes % block == 0 && request.bytes == piece.bytes;
 }
 
 tl::unexpected<Error> no_copy(const PageRequest& request) {
@@ -64,6 +69,12 @@ Status NvmeStore::Worker::start() {
   if (options_.queue.depth == 0 || options_.queue.depth > store_depth_max) {
     return fail(Errc::invalid_argument, "store nvme: its depth {} is not between 1 and {}",
                 options_.queue.depth, store_depth_max);
+  }
+  if (!std::has_single_bit(options_.part_bytes) || options_.part_bytes < disk_block ||
+      options_.part_bytes > part_bytes_max) {
+    return fail(Errc::invalid_argument,
+                "store nvme: parts of {} bytes are no power of two from {} to {}",
+                options_.part_bytes, disk_block, part_bytes_max);
   }
   std::promise<Status> opened;
   std::future<Status> outcome = opened.get_future();
@@ -125,6 +136,7 @@ Status NvmeStore::Worker::set_up() {
                                       : std::max<std::uint64_t>(bytes / page_bytes_each, 1);
   TERRACE_ASSIGN(container_, Container::open(file_, *queue_,
                                              {.pages_max = pages_max,
+                                              .part_bytes = options_.part_bytes,
                                               .file_bytes = options_.file.bytes,
                                               .contents = options_.contents}));
   passages_.resize(own_transfers + options_.queue.depth);
@@ -220,6 +232,7 @@ void NvmeStore::Worker::begin(Work work) {
   }
   switch (work.request->verb) {
     case PageVerb::get:
+    case PageVerb::get_part:
       return begin_get(std::move(work));
     case PageVerb::put:
       return begin_put(std::move(work));
@@ -233,12 +246,16 @@ void NvmeStore::Worker::begin(Work work) {
 
 void NvmeStore::Worker::begin_get(Work work) {
   const PageRequest& request = *work.request;
-  const PageDirectory::Page* const page = container_->directory().find(request.key);
+  const PageDirectory& directory = container_->directory();
+  const StoredPage* const page = directory.find(request.key);
   if (page == nullptr) return finish(work, unknown_page("nvme", request.key));
-  if (page->bytes != request.bytes) {
-    return finish(work, other_size("nvme", request, page->bytes));
+  if (const Status range = check_range("nvme", request, page->bytes); !range) {
+    return finish(work, range);
   }
-  send({.work = std::move(work), .extent = page->extent(), .checksum = page->checksum},
+  const PagePiece asked{request.verb == PageVerb::get ? 0 : request.offset, request.bytes};
+  send({.work = std::move(work),
+        .page = *page,
+        .piece = directory.parts_of(page->bytes).covering(asked)},
        FileTransfer::Direction::read);
 }
 
@@ -261,8 +278,14 @@ void NvmeStore::Worker::begin_put(Work work) {
                              request.bytes, directory.size(), directory.bytes()));
   }
   if (adds_page) ++new_pages_;
-  const std::uint64_t checksum = page_checksum(request.key, {request.data, request.bytes});
-  send({.work = std::move(work), .extent = *extent, .checksum = checksum, .adds_page = adds_page},
+  const PageParts parts = directory.parts_of(request.bytes);
+  StoredPage page{.offset = extent->offset,
+                  .bytes = static_cast<std::uint32_t>(request.bytes),
+                  .checksums = {request.key, {request.data, request.bytes}, parts}};
+  send({.work = std::move(work),
+        .page = std::move(page),
+        .piece = {0, request.bytes},
+        .adds_page = adds_page},
        FileTransfer::Direction::write);
 }
 
@@ -274,17 +297,18 @@ void NvmeStore::Worker::begin_erase(Work work) {
 
 void NvmeStore::Worker::begin_find(Work work) {
   PageRequest& request = *work.request;
-  const PageDirectory::Page* const page = container_->directory().find(request.key);
+  const StoredPage* const page = container_->directory().find(request.key);
   request.bytes = page == nullptr ? 0 : page->bytes;
   finish(work, page == nullptr ? unknown_page("nvme", request.key) : Status{});
 }
 
 void NvmeStore::Worker::send(Passage passage, FileTransfer::Direction direction) {
   const PageRequest& request = *passage.work.request;
+  const std::size_t bytes = align_up(passage.piece.bytes, StorageFile::alignment);
   std::byte* data = request.data;
-  if (!is_made_of_blocks(request)) {
+  if (!needs_no_copy(request, passage.piece)) {
     try {
-      passage.copy = AlignedBytes(passage.extent.bytes);
+      passage.copy = AlignedBytes(bytes);
     } catch (const std::bad_alloc&) {
       if (direction == FileTransfer::Direction::write) take_back(passage);
       return finish(passage.work, no_copy(request));
@@ -298,15 +322,15 @@ void NvmeStore::Worker::send(Passage passage, FileTransfer::Direction direction)
   free_tags_.pop_back();
   outgoing_.push_back({.direction = direction,
                        .data = data,
-                       .bytes = passage.extent.bytes,
-                       .offset = passage.extent.offset,
+                       .bytes = bytes,
+                       .offset = passage.page.offset + passage.piece.begin,
                        .tag = tag});
   passages_[tag] = std::move(passage);
 }
 
 void NvmeStore::Worker::take_back(const Passage& passage) {
   if (passage.adds_page) --new_pages_;
-  container_->directory().give_back(passage.extent);
+  container_->directory().give_back(extent_of(passage.page));
 }
 
 void NvmeStore::Worker::write_records() {
@@ -316,12 +340,15 @@ void NvmeStore::Worker::write_records() {
                           fail(Errc::io_error, "store nvme writes no more: {}", state_.degraded));
   }
   if (!container_->takes_records()) return;
-  const auto count = static_cast<std::ptrdiff_t>(std::min(changes_.size(), records_of_block));
-  std::move(changes_.begin(), changes_.begin() + count, std::back_inserter(changes_under_way_));
-  changes_.erase(changes_.begin(), changes_.begin() + count);
   std::vector<PageRecord> records;
-  records.reserve(changes_under_way_.size());
-  for (const Change& change : changes_under_way_) records.push_back(change.record);
+  for (const Change& change :
+       std::span(changes_).first(std::min(changes_.size(), records_of_block))) {
+    records.push_back(change.record);
+  }
+  records.resize(count_of_block(records));
+  const auto behind = changes_.begin() + static_cast<std::ptrdiff_t>(records.size());
+  std::move(changes_.begin(), behind, std::back_inserter(changes_under_way_));
+  changes_.erase(changes_.begin(), behind);
   FileTransfer transfer = container_->write(records);
   transfer.tag = records_tag;
   outgoing_.push_back(transfer);
@@ -354,43 +381,54 @@ void NvmeStore::Worker::hear(const FinishedTransfer& finished) {
 
 void NvmeStore::Worker::passed(Passage passage, const Status& status) {
   const PageRequest& request = *passage.work.request;
-  if (request.verb == PageVerb::put) {
-    if (!status) {
-      const bool goes_on = is_for_place(passage.extent, status.error());
-      take_back(passage);
-      if (goes_on) {
-        granted_.push_front(std::move(passage.work));  // to another place
-        return;
-      }
-      degrade(status.error());
-      return finish(passage.work, status);
-    }
-    changes_.push_back({.record = {.key = request.key,
-                                   .offset = passage.extent.offset,
-                                   .checksum = passage.checksum,
-                                   .bytes = static_cast<std::uint32_t>(request.bytes)},
+  if (request.verb == PageVerb::put) return put_passed(std::move(passage), status);
+  if (!status) {
+    is_for_place(extent_of(passage.page), status.error());
+    return finish(passage.work, status);
+  }
+  const PagePiece& piece = passage.piece;
+  const std::byte* const data = passage.copy.data() == nullptr ? request.data : passage.copy.data();
+  const PageParts parts = container_->directory().parts_of(passage.page.bytes);
+  if (!passage.page.checksums.match(request.key, {data, piece.bytes}, piece.begin, parts)) {
+    return found_damage(std::move(passage.work));
+  }
+  if (data != request.data) {
+    const std::size_t skipped = request.verb == PageVerb::get ? 0 : request.offset - piece.begin;
+    std::memcpy(request.data, data + skipped, request.bytes);
+  }
+  finish(passage.work, {});
+}
+
+void NvmeStore::Worker::put_passed(Passage passage, const Status& status) {
+  if (status) {
+    const PageKey key = passage.work.request->key;
+    changes_.push_back({.record = {.key = key, .page = std::move(passage.page)},
                         .work = std::move(passage.work),
                         .outcome = {},
                         .adds_page = passage.adds_page});
     return;
   }
-  if (!status) {
-    is_for_place(passage.extent, status.error());
-    return finish(passage.work, status);
-  }
-  const std::byte* const data = passage.copy.data() == nullptr ? request.data : passage.copy.data();
-  if (page_checksum(request.key, {data, request.bytes}) != passage.checksum) {
-    {
-      const std::scoped_lock lock(mutex_);
-      ++state_.corrupt;
-    }
-    changes_.push_back({.record = {.key = request.key},
-                        .work = std::move(passage.work),
-                        .outcome = corrupt_page("nvme", request.key)});
+  const bool goes_on = is_for_place(extent_of(passage.page), status.error());
+  take_back(passage);
+  if (goes_on) {
+    granted_.push_front(std::move(passage.work));  // to another place
     return;
   }
-  if (data != request.data) std::memcpy(request.data, data, request.bytes);
-  finish(passage.work, {});
+  degrade(status.error());
+  finish(passage.work, status);
+}
+
+/// A page of which a part is damaged stays: others of its parts may be whole.
+void NvmeStore::Worker::found_damage(Work work) {
+  {
+    const std::scoped_lock lock(mutex_);
+    ++state_.corrupt;
+  }
+  const PageRequest& request = *work.request;
+  if (request.verb == PageVerb::get_part) return finish(work, corrupt_part("nvme", request));
+  const PageKey key = request.key;
+  changes_.push_back(
+      {.record = {.key = key}, .work = std::move(work), .outcome = corrupt_page("nvme", key)});
 }
 
 bool NvmeStore::Worker::is_for_place(const FileExtent& extent, const Error& error) {

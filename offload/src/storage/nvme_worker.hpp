@@ -59,11 +59,11 @@ class NvmeStore::Worker {
     std::shared_ptr<PageBatch> batch;
     PageRequest* request = nullptr;
   };
-  /// A request whose page is on its way.
+  /// A request whose page is on its way, or whole parts of it.
   struct Passage {
     Work work;
-    FileExtent extent = {};
-    std::uint64_t checksum = 0;
+    StoredPage page = {};
+    PagePiece piece = {};    ///< that is moved
     bool adds_page = false;  ///< a put of a page that is not there yet
     AlignedBytes copy = {};  ///< where the request's memory is not made of blocks
   };
@@ -99,6 +99,8 @@ class NvmeStore::Worker {
 
   void hear(const FinishedTransfer& finished);
   void passed(Passage passage, const Status& status);
+  void put_passed(Passage passage, const Status& status);
+  void found_damage(Work work);
   /// Looks whether a transfer failed for its place; if so, the place is not used again.
   bool is_for_place(const FileExtent& extent, const Error& error);
   void records_passed(const Status& status);

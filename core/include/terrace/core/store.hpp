@@ -2,7 +2,8 @@
 //
 // A store never loses silently: a page that cannot be read back as it was written is an error of
 // that page (corrupt, io_error, invalid_argument for an unknown key), and the others of its batch
-// go on. Its caller fetches, or reports not_ready, or recomputes.
+// go on. Its caller fetches, or reports not_ready, or recomputes. A page of which some bytes are
+// damaged has the others still: get_part answers for what it moves alone.
 #pragma once
 
 #include <cstddef>
@@ -34,6 +35,7 @@ struct PageKeyHash {
 
 enum class PageVerb : std::uint8_t {
   get,
+  get_part,  ///< moves some bytes of a page, and looks at no others but those close by
   put,
   erase,
   find,  ///< says of how many bytes the page is, which is not moved; 0 and an error for none
@@ -44,8 +46,9 @@ enum class PageVerb : std::uint8_t {
 struct PageRequest {
   PageVerb verb = PageVerb::get;
   PageKey key = {};
-  std::byte* data = nullptr;  ///< get: target; put: source; others: unused
+  std::byte* data = nullptr;  ///< get, get_part: target; put: source; others: unused
   std::size_t bytes = 0;      ///< get and put must name the same size; find: set to it by the store
+  std::size_t offset = 0;     ///< get_part: of the first byte, in the page; others: unused
   Status status = {};         ///< set by the store
 };
 
