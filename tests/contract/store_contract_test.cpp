@@ -132,6 +132,28 @@ TEST_P(StoreContract, FindsTheSizeOfAPage) {
   EXPECT_FALSE(batch[4].status);
 }
 
+/// Who waits for a page gets the newest one, though nobody waited for its put.
+TEST_P(StoreContract, AnAwaitedRequestComesAfterThoseBeforeItOnItsKey) {
+  for (std::size_t version = 1; version < 20; ++version) {
+    std::vector<Bytes> sources;
+    std::vector<Bytes> targets(10, Bytes(5000));
+    std::vector<PageRequest> puts;
+    std::vector<PageRequest> gets;
+    for (std::uint64_t key = 0; key < 10; ++key) {
+      sources.push_back(some_bytes(5000, version * 100 + key));
+    }
+    for (std::uint64_t key = 0; key < 10; ++key) {
+      puts.push_back(put(key, sources[key]));
+      gets.push_back(get(key, targets[key]));
+    }
+    const auto behind = store_->submit(puts, {.priority = Priority::background});
+    ASSERT_TRUE(behind);
+    run(gets);
+    EXPECT_EQ(targets, sources);
+    ASSERT_TRUE(store_->wait(*behind, patience));
+  }
+}
+
 TEST_P(StoreContract, MovesSomeBytesOfAPage) {
   Bytes source = some_bytes(3 * 4096 + 100, 1);
   std::vector<PageRequest> batch{put(1, source)};

@@ -18,14 +18,17 @@ void FaultStore::arm(const StoreFaultPlan& plan) {
   seen_ = 0;
 }
 
-Result<StoreTicket> FaultStore::submit(std::span<PageRequest> batch) {
+Result<StoreTicket> FaultStore::do_submit(std::span<PageRequest> batch,
+                                          const BatchOptions& options) {
   TERRACE_TRY(offload::check_batch(name(), batch));
   const std::scoped_lock lock(mutex_);
   if (pending_.size() >= plan_.batches_max) {
     return fail(Errc::out_of_memory, "store {}: {} batches are under way", name(), pending_.size());
   }
-  pending_.push_back(
-      {.number = ++batches_, .begins_at = deadline_after(plan_.delay), .requests = batch});
+  pending_.push_back({.number = ++batches_,
+                      .begins_at = deadline_after(plan_.delay),
+                      .options = options,
+                      .requests = batch});
   return StoreTicket{batches_};
 }
 
@@ -61,21 +64,21 @@ void FaultStore::run_due(std::uint64_t up_to) {
   const TimePoint now = std::chrono::steady_clock::now();
   while (!pending_.empty() && pending_.front().number <= up_to &&
          pending_.front().begins_at <= now) {
-    const std::span<PageRequest> requests = pending_.front().requests;
+    const Batch batch = pending_.front();
     pending_.pop_front();
-    run(requests);
+    run(batch);
   }
 }
 
-void FaultStore::run(std::span<PageRequest> requests) {
+void FaultStore::run(const Batch& batch) {
   // One by one, so that a failed request leaves the others of its batch in order.
-  for (PageRequest& request : requests) {
+  for (PageRequest& request : batch.requests) {
     if (fails(request)) {
       request.status = fail(plan_.error, "fault injected: page {:016x}{:016x}, request {}",
                             request.key.high, request.key.low, seen_);
       continue;
     }
-    const auto inner = inner_->submit({&request, 1});
+    const auto inner = inner_->submit({&request, 1}, batch.options);
     const Status done = inner ? inner_->wait(*inner, std::chrono::seconds(30))
                               : Status(tl::unexpected(inner.error()));
     if (!done) request.status = done;

@@ -34,7 +34,6 @@ class FaultStore final : public Store {
   void arm(const StoreFaultPlan& plan);
 
   [[nodiscard]] std::string_view name() const noexcept override { return inner_->name(); }
-  [[nodiscard]] Result<StoreTicket> submit(std::span<PageRequest> batch) override;
   [[nodiscard]] Result<bool> poll(StoreTicket ticket) override;
   [[nodiscard]] Status wait(StoreTicket ticket, Duration timeout) override;
 
@@ -42,11 +41,13 @@ class FaultStore final : public Store {
   struct Batch {
     std::uint64_t number;
     TimePoint begins_at;
+    BatchOptions options;
     std::span<PageRequest> requests;
   };
 
+  Result<StoreTicket> do_submit(std::span<PageRequest> batch, const BatchOptions& options) override;
   void run_due(std::uint64_t up_to);
-  void run(std::span<PageRequest> requests);
+  void run(const Batch& batch);
   bool fails(const PageRequest& request);
   void cancel(std::uint64_t number);
   [[nodiscard]] bool pending(std::uint64_t number) const;

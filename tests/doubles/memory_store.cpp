@@ -22,7 +22,8 @@ std::uint64_t checksum(std::span<const std::byte> page, const PagePiece& part) n
 
 }  // namespace
 
-Result<StoreTicket> MemoryStore::submit(std::span<PageRequest> batch) {
+Result<StoreTicket> MemoryStore::do_submit(std::span<PageRequest> batch,
+                                           const BatchOptions& /*options*/) {
   TERRACE_TRY(offload::check_batch(name(), batch));
   const std::scoped_lock lock(mutex_);
   for (PageRequest& request : batch) request.status = carry_out(request);

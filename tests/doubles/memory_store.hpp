@@ -23,7 +23,6 @@ class MemoryStore final : public Store {
   explicit MemoryStore(const MemoryStoreOptions& options = {}) : options_(options) {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "memory"; }
-  [[nodiscard]] Result<StoreTicket> submit(std::span<PageRequest> batch) override;
   [[nodiscard]] Result<bool> poll(StoreTicket ticket) override;
   [[nodiscard]] Status wait(StoreTicket ticket, Duration timeout) override;
 
@@ -40,6 +39,7 @@ class MemoryStore final : public Store {
   };
   /// Whether the parts that some bytes lie in are as they were put.
   [[nodiscard]] static bool is_whole(const Page& page, std::size_t begin, std::size_t bytes);
+  Result<StoreTicket> do_submit(std::span<PageRequest> batch, const BatchOptions& options) override;
   Status carry_out(PageRequest& request);
   Status find(PageRequest& request) const;
   Status get(const PageRequest& request) const;

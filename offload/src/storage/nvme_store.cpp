@@ -22,9 +22,10 @@ NvmeStore::~NvmeStore() {
   Worker::keep(std::move(worker_));
 }
 
-Result<StoreTicket> NvmeStore::submit(std::span<PageRequest> batch) {
+Result<StoreTicket> NvmeStore::do_submit(std::span<PageRequest> batch,
+                                         const BatchOptions& options) {
   TERRACE_TRY(check_process());
-  TERRACE_ASSIGN(const StoreTicket ticket, worker_->batches().submit(batch));
+  TERRACE_ASSIGN(const StoreTicket ticket, worker_->batches().submit(batch, options));
   worker_->wake();
   return ticket;
 }

@@ -182,50 +182,40 @@ void NvmeStore::Worker::serve() {
 void NvmeStore::Worker::advance() {
   take_new();
   if (any_given_up_.exchange(false) || stops_) cancel_given_up();
+  begin_some();
   write_snapshot();
-  do {
-    begin_some();
-    write_records();
-  } while (has_room() && !granted_.empty());  // what could not be written freed its key
+  while (write_records()) begin_some();  // that waited for keys of what could not be written
   hand_over();
 }
 
 void NvmeStore::Worker::take_new() {
   for (auto& batch : batches_.take()) {
-    for (PageRequest& request : batch->requests) ready_.push_back({batch, &request});
+    for (PageRequest& request : batch->requests) order_.add({batch, &request});
   }
 }
 
 void NvmeStore::Worker::cancel_given_up() {
-  const auto cancel = [&](const Work& work) {
+  order_.take_out([&](const Work& work) {
     if (!stops_ && !work.batch->given_up) return false;
-    conclude(work, given_up());
+    conclude(work, work.drops_page ? corrupt_page("nvme", work.request->key) : given_up());
     return true;
-  };
-  std::erase_if(ready_, cancel);
-  for (auto& [key, works] : waiting_) std::erase_if(works, cancel);
+  });
 }
 
 bool NvmeStore::Worker::has_room() const noexcept { return !free_tags_.empty(); }
 
+std::optional<PageWork> NvmeStore::Worker::next() {
+  if (!has_room()) return std::nullopt;
+  const std::size_t background_max = std::max<std::size_t>(options_.queue.depth / 2, 1);
+  return order_.next(/*with_background=*/background_under_way_ < background_max);
+}
+
 void NvmeStore::Worker::begin_some() {
-  while (has_room() && !(granted_.empty() && ready_.empty())) {
-    const bool holds = !granted_.empty();
-    std::deque<Work>& from = holds ? granted_ : ready_;
-    Work work = std::move(from.front());
-    from.pop_front();
-    if (!holds) {
-      const auto [held, is_first] = waiting_.try_emplace(work.request->key);
-      if (!is_first) {
-        held->second.push_back(std::move(work));
-        continue;
-      }
-    }
-    begin(std::move(work));
-  }
+  while (auto work = next()) begin(std::move(*work));
 }
 
 void NvmeStore::Worker::begin(Work work) {
+  if (work.drops_page) return begin_drop(std::move(work));
   if (work.batch->given_up || stops_) return finish(work, given_up());
   if (const Status memory = check_memory("nvme", *work.request); !memory) {
     return finish(work, memory);
@@ -295,6 +285,15 @@ void NvmeStore::Worker::begin_erase(Work work) {
   changes_.push_back({.record = {.key = key}, .work = std::move(work), .outcome = {}});
 }
 
+/// No other request is at the page: its room may be used again once the record is there.
+void NvmeStore::Worker::begin_drop(Work work) {
+  const PageKey key = work.request->key;
+  const auto corrupt = corrupt_page("nvme", key);
+  // Another get of the page may have dropped it.
+  if (container_->directory().find(key) == nullptr) return finish(work, corrupt);
+  changes_.push_back({.record = {.key = key}, .work = std::move(work), .outcome = corrupt});
+}
+
 void NvmeStore::Worker::begin_find(Work work) {
   PageRequest& request = *work.request;
   const StoredPage* const page = container_->directory().find(request.key);
@@ -320,11 +319,14 @@ void NvmeStore::Worker::send(Passage passage, FileTransfer::Direction direction)
   }
   const std::uint64_t tag = free_tags_.back();
   free_tags_.pop_back();
+  const bool is_background = passage.work.is_background();
+  if (is_background) ++background_under_way_;
   outgoing_.push_back({.direction = direction,
                        .data = data,
                        .bytes = bytes,
                        .offset = passage.page.offset + passage.piece.begin,
-                       .tag = tag});
+                       .tag = tag,
+                       .is_background = is_background});
   passages_[tag] = std::move(passage);
 }
 
@@ -333,13 +335,14 @@ void NvmeStore::Worker::take_back(const Passage& passage) {
   container_->directory().give_back(extent_of(passage.page));
 }
 
-void NvmeStore::Worker::write_records() {
-  if (changes_.empty()) return;
+bool NvmeStore::Worker::write_records() {
+  if (changes_.empty()) return false;
   if (!state_.degraded.empty()) {
-    return finish_changes(std::exchange(changes_, {}),
-                          fail(Errc::io_error, "store nvme writes no more: {}", state_.degraded));
+    finish_changes(std::exchange(changes_, {}),
+                   fail(Errc::io_error, "store nvme writes no more: {}", state_.degraded));
+    return true;
   }
-  if (!container_->takes_records()) return;
+  if (!container_->takes_records()) return false;
   std::vector<PageRecord> records;
   for (const Change& change :
        std::span(changes_).first(std::min(changes_.size(), records_of_block))) {
@@ -352,6 +355,7 @@ void NvmeStore::Worker::write_records() {
   FileTransfer transfer = container_->write(records);
   transfer.tag = records_tag;
   outgoing_.push_back(transfer);
+  return false;
 }
 
 void NvmeStore::Worker::write_snapshot() {
@@ -359,6 +363,7 @@ void NvmeStore::Worker::write_snapshot() {
   auto transfer = container_->write_snapshot();
   if (!transfer) return;
   transfer->tag = snapshot_tag;
+  transfer->is_background = true;
   outgoing_.push_back(*transfer);
 }
 
@@ -376,7 +381,9 @@ void NvmeStore::Worker::hear(const FinishedTransfer& finished) {
     return container_->snapshot_written();
   }
   free_tags_.push_back(finished.tag);
-  arrived_.emplace_back(std::exchange(passages_[finished.tag], {}), finished.status);
+  Passage passage = std::exchange(passages_[finished.tag], {});
+  if (passage.work.is_background()) --background_under_way_;
+  arrived_.emplace_back(std::move(passage), finished.status);
 }
 
 void NvmeStore::Worker::passed(Passage passage, const Status& status) {
@@ -411,7 +418,7 @@ void NvmeStore::Worker::put_passed(Passage passage, const Status& status) {
   const bool goes_on = is_for_place(extent_of(passage.page), status.error());
   take_back(passage);
   if (goes_on) {
-    granted_.push_front(std::move(passage.work));  // to another place
+    order_.begin_again(std::move(passage.work));  // to another place
     return;
   }
   degrade(status.error());
@@ -426,9 +433,8 @@ void NvmeStore::Worker::found_damage(Work work) {
   }
   const PageRequest& request = *work.request;
   if (request.verb == PageVerb::get_part) return finish(work, corrupt_part("nvme", request));
-  const PageKey key = request.key;
-  changes_.push_back(
-      {.record = {.key = key}, .work = std::move(work), .outcome = corrupt_page("nvme", key)});
+  work.drops_page = true;
+  order_.begin_again(std::move(work));
 }
 
 bool NvmeStore::Worker::is_for_place(const FileExtent& extent, const Error& error) {
@@ -466,15 +472,8 @@ void NvmeStore::Worker::degrade(const Error& error) {
 }
 
 void NvmeStore::Worker::finish(const Work& work, const Status& status) {
-  const PageKey key = work.request->key;
+  order_.give_up(work.request->key);
   conclude(work, status);
-  const auto held = waiting_.find(key);
-  if (held->second.empty()) {
-    waiting_.erase(held);
-    return;
-  }
-  granted_.push_back(std::move(held->second.front()));
-  held->second.pop_front();
 }
 
 void NvmeStore::Worker::conclude(const Work& work, const Status& status) {

@@ -3,23 +3,20 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <future>
 #include <memory>
 #include <mutex>
-#include <unordered_map>
 #include <vector>
 
 #include "container.hpp"
-#include "page_batches.hpp"
+#include "request_order.hpp"
 #include "terrace/offload/aligned_bytes.hpp"
 #include "terrace/offload/nvme_store.hpp"
 #include "terrace/offload/thread.hpp"
 
 namespace terrace::offload {
 
-/// Requests on one key are carried out one after the other, others in any order: a request *holds*
-/// its key from its beginning to its end, and later ones wait for the key.
+/// Requests begin as RequestOrder has them, and end as the disk answers.
 ///
 /// Threads  open() and the end by the owner; batches(), wake(), give_up() and state() from any; all
 ///          else by the worker's thread
@@ -54,11 +51,7 @@ class NvmeStore::Worker {
   static void keep(std::unique_ptr<Worker> worker);
 
  private:
-  /// A request with its batch.
-  struct Work {
-    std::shared_ptr<PageBatch> batch;
-    PageRequest* request = nullptr;
-  };
+  using Work = PageWork;
   /// A request whose page is on its way, or whole parts of it.
   struct Passage {
     Work work;
@@ -85,15 +78,18 @@ class NvmeStore::Worker {
   void take_new();
   void cancel_given_up();
   void begin_some();
+  [[nodiscard]] std::optional<Work> next();
   void begin(Work work);
   void begin_get(Work work);
   void begin_put(Work work);
   void begin_erase(Work work);
+  void begin_drop(Work work);
   void begin_find(Work work);
   void send(Passage passage, FileTransfer::Direction direction);
   /// Takes back what a put was given that comes to nothing.
   void take_back(const Passage& passage);
-  void write_records();
+  /// Returns whether nothing is written, and requests have ended instead.
+  bool write_records();
   void write_snapshot();
   void hand_over();
 
@@ -123,10 +119,9 @@ class NvmeStore::Worker {
   std::atomic<bool> stops_{false};
   std::atomic<bool> any_given_up_{false};
 
-  std::deque<Work> ready_;                                              ///< without their keys yet
-  std::deque<Work> granted_;                                            ///< that hold their keys
-  std::unordered_map<PageKey, std::deque<Work>, PageKeyHash> waiting_;  ///< by keys that are held
-  std::vector<Passage> passages_;                                       ///< by tag
+  RequestOrder order_;
+  std::size_t background_under_way_ = 0;  ///< transfers
+  std::vector<Passage> passages_;         ///< by tag
   std::vector<std::uint64_t> free_tags_;
   std::vector<std::pair<Passage, Status>> arrived_;  ///< that are still to be looked at
   std::size_t new_pages_ = 0;                        ///< that are on their way

@@ -7,7 +7,8 @@
 
 namespace terrace::offload {
 
-Result<StoreTicket> PageBatches::submit(std::span<PageRequest> requests) {
+Result<StoreTicket> PageBatches::submit(std::span<PageRequest> requests,
+                                        const BatchOptions& options) {
   TERRACE_TRY(check_batch(store_, requests));
   const std::scoped_lock lock(mutex_);
   if (under_way_.size() >= batches_max_) {
@@ -19,6 +20,7 @@ Result<StoreTicket> PageBatches::submit(std::span<PageRequest> requests) {
   auto batch = std::make_shared<PageBatch>();
   batch->number = number;
   batch->requests = requests;
+  batch->options = options;
   batch->left = requests.size();
   under_way_.emplace(number, batch);
   new_.push_back(std::move(batch));

@@ -19,6 +19,7 @@ namespace terrace::offload {
 struct PageBatch {
   std::uint64_t number = 0;
   std::span<PageRequest> requests;
+  BatchOptions options;
   std::size_t left = 0;  ///< requests without a status; the thread's that carries them out
   std::atomic<bool> given_up{false};
 };
@@ -29,7 +30,8 @@ class PageBatches {
   PageBatches(std::string_view store, std::size_t batches_max)
       : store_(store), batches_max_(batches_max) {}
 
-  [[nodiscard]] Result<StoreTicket> submit(std::span<PageRequest> requests);
+  [[nodiscard]] Result<StoreTicket> submit(std::span<PageRequest> requests,
+                                           const BatchOptions& options);
   [[nodiscard]] Result<bool> poll(StoreTicket ticket);
   [[nodiscard]] Status wait(StoreTicket ticket, Duration timeout);
 

@@ -52,6 +52,16 @@ struct PageRequest {
   Status status = {};         ///< set by the store
 };
 
+/// Which of the requests that could begin does.
+enum class Priority : std::uint8_t {
+  awaited,     ///< somebody waits, as a step does for its rows: before all `background` ones
+  background,  ///< nobody does, as of pages that are written behind
+};
+
+struct BatchOptions {
+  Priority priority = Priority::awaited;
+};
+
 /// A batch under way.
 struct StoreTicket {
   std::uint64_t number = 0;
@@ -67,11 +77,15 @@ class Store {
 
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
 
-  /// Starts a batch. Requests on one key are carried out in the order they are submitted.
+  /// Starts a batch. Requests on one key are carried out in the order they are submitted, whatever
+  /// their priority: those before an awaited one are awaited, too.
   /// Errors: out_of_memory when too many batches are under way; invalid_argument where it is null;
   /// nothing was started then. A request that has bytes and no memory, or no verb, is an
   /// invalid_argument of its own.
-  [[nodiscard]] virtual Result<StoreTicket> submit(std::span<PageRequest> batch) = 0;
+  [[nodiscard]] Result<StoreTicket> submit(std::span<PageRequest> batch,
+                                           const BatchOptions& options = {}) {
+    return do_submit(batch, options);
+  }
 
   /// Returns whether the batch is done; each request then has its status.
   [[nodiscard]] virtual Result<bool> poll(StoreTicket ticket) = 0;
@@ -79,6 +93,10 @@ class Store {
   /// Waits for the batch. Errors: not_ready when `timeout` has passed; requests not yet begun then
   /// end as cancelled. Those that a device is at go on: the batch is done once poll() says so.
   [[nodiscard]] virtual Status wait(StoreTicket ticket, Duration timeout) = 0;
+
+ private:
+  virtual Result<StoreTicket> do_submit(std::span<PageRequest> batch,
+                                        const BatchOptions& options) = 0;
 };
 
 }  // namespace terrace

@@ -85,6 +85,9 @@ struct NvmeStoreState {
 /// memory, and has a multiple of it in bytes, is moved without a copy; of some bytes of a page, so
 /// are whole parts.
 ///
+/// Requests of priority `background` have at most half of NvmeStoreOptions::queue.depth under way:
+/// of the other half an awaited one has its place at once.
+///
 /// Where the disk says of a place that it cannot be read or written (EIO), the place is not used
 /// again while the store is open, and a put goes to another; after 16 of them the store writes no
 /// more.
@@ -111,7 +114,6 @@ class NvmeStore final : public Store {
   ~NvmeStore() override;
 
   [[nodiscard]] std::string_view name() const noexcept override { return "nvme"; }
-  [[nodiscard]] Result<StoreTicket> submit(std::span<PageRequest> batch) override;
   [[nodiscard]] Result<bool> poll(StoreTicket ticket) override;
   [[nodiscard]] Status wait(StoreTicket ticket, Duration timeout) override;
 
@@ -121,6 +123,7 @@ class NvmeStore final : public Store {
   class Worker;
   explicit NvmeStore(std::unique_ptr<Worker> worker);
   [[nodiscard]] Status check_process() const;
+  Result<StoreTicket> do_submit(std::span<PageRequest> batch, const BatchOptions& options) override;
 
   std::unique_ptr<Worker> worker_;
 };
