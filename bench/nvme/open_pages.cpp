@@ -47,8 +47,8 @@ Status fill(NvmeStore& store, std::uint64_t pages) {
 }
 
 Status check(NvmeStore& store, std::uint64_t pages) {
-  if (store.state().pages != pages) {
-    return fail(Errc::corrupt, "{} pages of {} are there", store.state().pages, pages);
+  if (store.usage().pages != pages) {
+    return fail(Errc::corrupt, "{} pages of {} are there", store.usage().pages, pages);
   }
   for (std::uint64_t page = 0; page < pages; page += pages / 100) {
     std::uint64_t found = page;

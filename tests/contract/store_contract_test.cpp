@@ -154,6 +154,28 @@ TEST_P(StoreContract, AnAwaitedRequestComesAfterThoseBeforeItOnItsKey) {
   }
 }
 
+TEST_P(StoreContract, SaysWhatIsThereAndWhatIsFree) {
+  const StoreUsage empty = store_->usage();
+  EXPECT_EQ(empty.pages, 0U);
+  EXPECT_EQ(empty.page_bytes, 0U);
+  EXPECT_EQ(empty.used_bytes, 0U);
+  EXPECT_EQ(empty.reserved_bytes, 0U);
+  Bytes first(5000);
+  Bytes second(100);
+  std::vector<PageRequest> batch{put(1, first), put(2, second), put(2, second)};
+  run(batch);
+  const StoreUsage full = store_->usage();
+  EXPECT_EQ(full.pages, 2U);
+  EXPECT_EQ(full.pages_max, empty.pages_max);
+  EXPECT_EQ(full.page_bytes, 5100U);
+  EXPECT_GE(full.used_bytes, 5100U);
+  EXPECT_EQ(full.reserved_bytes, 0U);
+  EXPECT_EQ(full.used_bytes + full.free_bytes, empty.free_bytes);
+  batch = {erase(1), erase(2)};
+  run(batch);
+  EXPECT_EQ(store_->usage(), empty);
+}
+
 TEST_P(StoreContract, MovesSomeBytesOfAPage) {
   Bytes source = some_bytes(3 * 4096 + 100, 1);
   std::vector<PageRequest> batch{put(1, source)};
@@ -314,8 +336,9 @@ TEST(MemoryStore, RefusesAPageBeyondItsCapacityAndCountsExactly) {
   EXPECT_EQ(batch[1].status.error().code, Errc::out_of_memory);
   EXPECT_TRUE(batch[2].status);
   EXPECT_TRUE(batch[3].status);
-  EXPECT_EQ(store.bytes_in_use(), 100U);
-  EXPECT_EQ(store.page_count(), 2U);
+  EXPECT_EQ(store.usage().used_bytes, 100U);
+  EXPECT_EQ(store.usage().free_bytes, 50U);
+  EXPECT_EQ(store.usage().pages, 2U);
 }
 
 TEST(FaultStore, FailsTheNthRequestOfItsVerb) {

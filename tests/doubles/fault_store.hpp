@@ -36,6 +36,7 @@ class FaultStore final : public Store {
   [[nodiscard]] std::string_view name() const noexcept override { return inner_->name(); }
   [[nodiscard]] Result<bool> poll(StoreTicket ticket) override;
   [[nodiscard]] Status wait(StoreTicket ticket, Duration timeout) override;
+  [[nodiscard]] StoreUsage usage() const override { return inner_->usage(); }
 
  private:
   struct Batch {

@@ -117,14 +117,13 @@ Status MemoryStore::find(PageRequest& request) const {
   return {};
 }
 
-std::size_t MemoryStore::page_count() const {
+StoreUsage MemoryStore::usage() const {
   const std::scoped_lock lock(mutex_);
-  return pages_.size();
-}
-
-std::size_t MemoryStore::bytes_in_use() const {
-  const std::scoped_lock lock(mutex_);
-  return bytes_in_use_;
+  return {.pages = pages_.size(),
+          .pages_max = pages_.max_size(),
+          .page_bytes = bytes_in_use_,
+          .used_bytes = bytes_in_use_,
+          .free_bytes = options_.capacity_bytes - bytes_in_use_};
 }
 
 bool MemoryStore::damage(PageKey key, std::size_t byte) {

@@ -26,8 +26,7 @@ class MemoryStore final : public Store {
   [[nodiscard]] Result<bool> poll(StoreTicket ticket) override;
   [[nodiscard]] Status wait(StoreTicket ticket, Duration timeout) override;
 
-  [[nodiscard]] std::size_t page_count() const;
-  [[nodiscard]] std::size_t bytes_in_use() const;
+  [[nodiscard]] StoreUsage usage() const override;
 
   /// Flips one bit of a stored page, for tests of what reads it. Returns whether it has the byte.
   bool damage(PageKey key, std::size_t byte = 0);

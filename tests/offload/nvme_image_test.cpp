@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <map>
+#include <thread>
 
 #include "contract/fuzz.hpp"
 #include "core/temporary_folder.hpp"
@@ -286,7 +287,7 @@ TEST_F(NvmeJournalTest, ServesNoPageThatALostPairMayHaveChanged) {
           EXPECT_EQ(*found, content(key, key == 0 ? 2 : 1));
         }
       }
-      EXPECT_EQ(store->state().pages, (lost < 9 ? 5U : 0U) + time - 1);
+      EXPECT_EQ(store->usage().pages, (lost < 9 ? 5U : 0U) + time - 1);
       if (time == 1) {
         EXPECT_GE(store->state().lost, lost);
       }
@@ -389,12 +390,12 @@ TEST_F(NvmeImageTest, CountsThePagesOfADamagedSnapshotOnce) {
     EXPECT_EQ(store->state().lost, missing);
     EXPECT_EQ(store->state().corrupt, missing);
     EXPECT_EQ(store->state().damaged_blocks, 1U);
-    EXPECT_EQ(store->state().pages, count - missing);
+    EXPECT_EQ(store->usage().pages, count - missing);
   }
   const auto store = open_image();
   EXPECT_EQ(store->state().lost, 0U);
   EXPECT_EQ(store->state().damaged_blocks, 0U);
-  EXPECT_EQ(store->state().pages, count - missing);
+  EXPECT_EQ(store->usage().pages, count - missing);
 }
 
 TEST_F(NvmeImageTest, PutsNoPageWhereOneCouldNotBeReadOrWritten) {
@@ -411,6 +412,30 @@ TEST_F(NvmeImageTest, PutsNoPageWhereOneCouldNotBeReadOrWritten) {
   EXPECT_EQ(store->state().degraded, "");
   EXPECT_EQ(store->state().bad_places, 2U);
   for (std::uint64_t key = 4; key < 60; ++key) EXPECT_EQ(get(*store, key).value(), content(key, 1));
+}
+
+/// A put has its room from its beginning; a place that cannot be used is nobody's.
+TEST_F(NvmeImageTest, CountsRoomOfPutsUnderWayAndOfBadPlacesAsReserved) {
+  const auto store = open_image();
+  const StoreUsage empty = store->usage();
+  EXPECT_EQ(empty.free_bytes, file_bytes - block - first_page);
+  image_.hold(true);
+  Bytes bytes = content(1, 1);
+  std::vector<PageRequest> batch{request(PageVerb::put, 1, bytes)};
+  const StoreTicket ticket = store->submit(batch).value();
+  while (store->usage().reserved_bytes == 0) std::this_thread::yield();
+  EXPECT_EQ(store->usage().reserved_bytes, rounded(1));
+  EXPECT_EQ(store->usage().free_bytes, empty.free_bytes - rounded(1));
+  EXPECT_EQ(store->usage().pages, 0U);
+  image_.hold(false);
+  ASSERT_TRUE(store->wait(ticket, patience));
+  EXPECT_EQ(store->usage().reserved_bytes, 0U);
+  EXPECT_EQ(store->usage().used_bytes, rounded(1));
+  image_.spoil(first_page, rounded(1), EIO, EIO);
+  EXPECT_FALSE(get(*store, 1));
+  ASSERT_TRUE(erase(*store, 1));
+  EXPECT_EQ(store->usage().reserved_bytes, rounded(1));
+  EXPECT_EQ(store->usage().free_bytes, empty.free_bytes - rounded(1));
 }
 
 TEST_F(NvmeImageTest, WritesNoMoreWhereNoPlaceTakesAPage) {

@@ -44,13 +44,16 @@ class NvmeStoreTest : public testing::Test {
 TEST_F(NvmeStoreTest, HasItsPagesAgain) {
   constexpr std::uint64_t count = 60;
   std::uint64_t bytes = 0;
+  StoreUsage before;
   {
     const auto store = open().value();
     for (std::uint64_t key = 0; key < count; ++key) ASSERT_TRUE(put(*store, key, 1));
     for (std::uint64_t key = 0; key < count; key += 3) ASSERT_TRUE(put(*store, key, 2));
     for (std::uint64_t key = 1; key < count; key += 3) ASSERT_TRUE(erase(*store, key));
+    before = store->usage();
   }
   const auto store = open().value();
+  EXPECT_EQ(store->usage(), before);
   for (std::uint64_t key = 0; key < count; ++key) {
     const auto found = get(*store, key);
     ASSERT_EQ(found.has_value(), key % 3 != 1);
@@ -58,8 +61,8 @@ TEST_F(NvmeStoreTest, HasItsPagesAgain) {
     EXPECT_EQ(*found, content(key, key % 3 == 0 ? 2 : 1));
     bytes += found->size();
   }
-  EXPECT_EQ(store->state().pages, 40U);
-  EXPECT_EQ(store->state().page_bytes, bytes);
+  EXPECT_EQ(store->usage().pages, 40U);
+  EXPECT_EQ(store->usage().page_bytes, bytes);
   EXPECT_EQ(store->state().degraded, "");
 }
 
@@ -166,7 +169,7 @@ TEST_F(NvmeStoreTest, TakesNoMorePagesThanItsDirectoryHolds) {
   run(*store, batch);
   EXPECT_EQ(std::ranges::count_if(batch, [](const auto& one) { return one.status.has_value(); }),
             3);
-  EXPECT_EQ(store->state().pages, 3U);
+  EXPECT_EQ(store->usage().pages, 3U);
   EXPECT_TRUE(put(*store, 0, 2));  // one that is there
   ASSERT_TRUE(erase(*store, 0));
   EXPECT_TRUE(put(*store, 4, 1));
@@ -355,7 +358,7 @@ TEST_F(NvmeStoreTest, ServesManyThreads) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(store->state().pages, 20U);
+  EXPECT_EQ(store->usage().pages, 20U);
 }
 
 /// A process that puts versions 1, 2, ... of ten pages, and says which it has put, until it is

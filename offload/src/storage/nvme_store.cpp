@@ -42,6 +42,10 @@ Status NvmeStore::wait(StoreTicket ticket, Duration timeout) {
   return done;
 }
 
+StoreUsage NvmeStore::usage() const {
+  return worker_->is_of_this_process() ? worker_->usage() : StoreUsage{};
+}
+
 NvmeStoreState NvmeStore::state() const {
   const Status here = check_process();
   if (here) return worker_->state();

@@ -92,6 +92,11 @@ void NvmeStore::Worker::give_up() noexcept {
   queue_->wake();
 }
 
+StoreUsage NvmeStore::Worker::usage() const {
+  const std::scoped_lock lock(mutex_);
+  return usage_;
+}
+
 NvmeStoreState NvmeStore::Worker::state() const {
   const std::scoped_lock lock(mutex_);
   return state_;
@@ -154,7 +159,7 @@ Status NvmeStore::Worker::set_up() {
     state_.direct = file_.direct();
     state_.registered_bytes = queue_->registered_bytes();
   }
-  publish();
+  publish_usage();
   return {};
 }
 
@@ -265,7 +270,7 @@ void NvmeStore::Worker::begin_put(Work work) {
   if (!extent) {
     return finish(work, fail(Errc::out_of_memory,
                              "store nvme has no room for {} bytes beside {} pages of {} bytes",
-                             request.bytes, directory.size(), directory.bytes()));
+                             request.bytes, directory.size(), directory.usage().page_bytes));
   }
   if (adds_page) ++new_pages_;
   const PageParts parts = directory.parts_of(request.bytes);
@@ -369,6 +374,7 @@ void NvmeStore::Worker::write_snapshot() {
 
 void NvmeStore::Worker::hand_over() {
   if (outgoing_.empty()) return;
+  publish_usage();
   const Status submitted = queue_->submit(outgoing_);
   TERRACE_ASSERT(submitted);  // there is a place in the queue for each tag
   outgoing_.clear();
@@ -454,7 +460,6 @@ void NvmeStore::Worker::records_passed(const Status& status) {
   } else {
     degrade(kept.error());
   }
-  publish();
   finish_changes(std::exchange(changes_under_way_, {}), kept);
 }
 
@@ -478,13 +483,14 @@ void NvmeStore::Worker::finish(const Work& work, const Status& status) {
 
 void NvmeStore::Worker::conclude(const Work& work, const Status& status) {
   work.request->status = status;
-  if (--work.batch->left == 0) batches_.finish(*work.batch);
+  if (--work.batch->left > 0) return;
+  publish_usage();  // before anybody knows that the batch is done
+  batches_.finish(*work.batch);
 }
 
-void NvmeStore::Worker::publish() {
+void NvmeStore::Worker::publish_usage() {
   const std::scoped_lock lock(mutex_);
-  state_.pages = container_->directory().size();
-  state_.page_bytes = container_->directory().bytes();
+  usage_ = container_->directory().usage();
 }
 
 }  // namespace terrace::offload

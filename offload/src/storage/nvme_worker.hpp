@@ -39,6 +39,7 @@ class NvmeStore::Worker {
   void wake() noexcept { queue_->wake(); }
   /// Has the thread cancel what has not begun of batches that were given up.
   void give_up() noexcept;
+  [[nodiscard]] StoreUsage usage() const;
   [[nodiscard]] NvmeStoreState state() const;
   /// Whether this is the process that opened the store, and not a child of it: a child has neither
   /// the thread nor the file, and locks may be held in it for ever.
@@ -108,7 +109,7 @@ class NvmeStore::Worker {
   /// The same of one that does not.
   void conclude(const Work& work, const Status& status);
   [[nodiscard]] bool has_room() const noexcept;
-  void publish();
+  void publish_usage();
 
   StorageFile file_;
   NvmeStoreOptions options_;
@@ -129,8 +130,9 @@ class NvmeStore::Worker {
   std::vector<Change> changes_under_way_;
   std::vector<FileTransfer> outgoing_;
 
-  mutable std::mutex mutex_;  ///< guards state_, and queue_ between the destructor and the thread
+  mutable std::mutex mutex_;  ///< guards both below, and queue_ between destructor and thread
   NvmeStoreState state_;
+  StoreUsage usage_;
 };
 
 }  // namespace terrace::offload

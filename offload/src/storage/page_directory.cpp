@@ -19,6 +19,15 @@ const StoredPage* PageDirectory::find(PageKey key) const {
   return found == pages_.end() ? nullptr : &found->second;
 }
 
+StoreUsage PageDirectory::usage() const noexcept {
+  return {.pages = pages_.size(),
+          .pages_max = limits_.pages_max,
+          .page_bytes = page_bytes_,
+          .used_bytes = used_bytes_,
+          .reserved_bytes = part_.bytes - used_bytes_ - free_.bytes(),
+          .free_bytes = free_.bytes()};
+}
+
 std::optional<FileExtent> PageDirectory::take(std::uint64_t bytes) {
   const std::uint64_t rounded = align_up(bytes, StorageFile::alignment);
   const auto offset = free_.take(rounded, 1);  // all in it is aligned
@@ -36,13 +45,15 @@ std::optional<FileExtent> PageDirectory::apply(const PageRecord& record) {
   const auto found = pages_.find(record.key);
   if (found != pages_.end()) {
     unused = extent_of(found->second);
-    bytes_ -= found->second.bytes;
+    page_bytes_ -= found->second.bytes;
+    used_bytes_ -= unused->bytes;
   }
   if (record.page.bytes == 0) {
     if (found != pages_.end()) pages_.erase(found);
     return unused;
   }
-  bytes_ += record.page.bytes;
+  page_bytes_ += record.page.bytes;
+  used_bytes_ += extent_of(record.page).bytes;
   pages_.insert_or_assign(record.key, record.page);
   return unused;
 }
@@ -78,7 +89,7 @@ std::uint64_t PageDirectory::find_room() {
 }
 
 std::uint64_t PageDirectory::clear() {
-  bytes_ = 0;
+  page_bytes_ = used_bytes_ = 0;
   return std::exchange(pages_, {}).size();
 }
 

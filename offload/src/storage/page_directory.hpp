@@ -34,8 +34,8 @@ class PageDirectory {
 
   [[nodiscard]] const StoredPage* find(PageKey key) const;
   [[nodiscard]] std::size_t size() const noexcept { return pages_.size(); }
-  /// Bytes of all pages, without what rounding up to blocks adds.
-  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+  /// Once find_room() has been called.
+  [[nodiscard]] StoreUsage usage() const noexcept;
   [[nodiscard]] std::uint64_t pages_max() const noexcept { return limits_.pages_max; }
   [[nodiscard]] PageParts parts_of(std::uint64_t page_bytes) const noexcept {
     return {page_bytes, limits_.part_bytes};
@@ -68,7 +68,8 @@ class PageDirectory {
   FilePart part_;
   DirectoryLimits limits_;
   std::unordered_map<PageKey, StoredPage, PageKeyHash> pages_;
-  std::uint64_t bytes_ = 0;
+  std::uint64_t page_bytes_ = 0;
+  std::uint64_t used_bytes_ = 0;  ///< with what rounding up to blocks adds
   FreeRanges<std::uint64_t> free_;
   std::unordered_set<std::uint64_t> bad_;  ///< offsets of retired room
 };

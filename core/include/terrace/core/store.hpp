@@ -67,6 +67,18 @@ struct StoreTicket {
   std::uint64_t number = 0;
 };
 
+/// What a store has, and has room for: its room is what is used, reserved and free.
+struct StoreUsage {
+  std::uint64_t pages = 0;
+  std::uint64_t pages_max = 0;       ///< most that it can have at a time
+  std::uint64_t page_bytes = 0;      ///< of all pages, as they were put
+  std::uint64_t used_bytes = 0;      ///< that pages take: their own, and what rounding adds
+  std::uint64_t reserved_bytes = 0;  ///< of puts under way, and of places that cannot be used
+  std::uint64_t free_bytes = 0;
+
+  bool operator==(const StoreUsage&) const = default;
+};
+
 /// Threads  safe from any thread
 class Store {
  public:
@@ -93,6 +105,9 @@ class Store {
   /// Waits for the batch. Errors: not_ready when `timeout` has passed; requests not yet begun then
   /// end as cancelled. Those that a device is at go on: the batch is done once poll() says so.
   [[nodiscard]] virtual Status wait(StoreTicket ticket, Duration timeout) = 0;
+
+  /// Returns what is there now: at least what batches have done that somebody knows to be done.
+  [[nodiscard]] virtual StoreUsage usage() const = 0;
 
  private:
   virtual Result<StoreTicket> do_submit(std::span<PageRequest> batch,

@@ -59,8 +59,6 @@ struct NvmeStoreOptions {
 };
 
 struct NvmeStoreState {
-  std::uint64_t pages = 0;
-  std::uint64_t page_bytes = 0;  ///< of all pages
   /// Gets, of pages or of parts, that found what was not written; and all pages that are `lost`.
   std::uint64_t corrupt = 0;
   /// Pages whose records open() gave up, for blocks of the directory are damaged. Those that were
@@ -116,6 +114,10 @@ class NvmeStore final : public Store {
   [[nodiscard]] std::string_view name() const noexcept override { return "nvme"; }
   [[nodiscard]] Result<bool> poll(StoreTicket ticket) override;
   [[nodiscard]] Status wait(StoreTicket ticket, Duration timeout) override;
+
+  /// Rounding is up to StorageFile::alignment. Right as soon as the store is open; nothing in a
+  /// child of fork().
+  [[nodiscard]] StoreUsage usage() const override;
 
   [[nodiscard]] NvmeStoreState state() const;
 
