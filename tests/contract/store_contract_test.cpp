@@ -176,6 +176,45 @@ TEST_P(StoreContract, SaysWhatIsThereAndWhatIsFree) {
   EXPECT_EQ(store_->usage(), empty);
 }
 
+/// Batches that are cancelled at once: each of their requests is done, or has changed nothing.
+TEST_P(StoreContract, ACancelledRequestHasDoneNothing) {
+  const std::uint64_t seed = fuzz_seed(6);
+  Rng rng(seed);
+  std::map<std::uint64_t, Bytes> model;
+  for (std::uint64_t step = 0; step < std::min<std::uint64_t>(fuzz_steps() / 10, 300); ++step) {
+    SCOPED_TRACE(replay(seed, step));
+    std::vector<Bytes> sources;
+    std::vector<PageRequest> batch;
+    for (int i = 0; i < 12; ++i) sources.push_back(some_bytes(1 + rng.below(9000), rng()));
+    for (Bytes& source : sources) {
+      const std::uint64_t key = rng.below(6);
+      batch.push_back(rng.below(4) == 0 ? erase(key) : put(key, source));
+    }
+    const auto ticket = store_->submit(batch);
+    ASSERT_TRUE(ticket);
+    store_->cancel(*ticket);
+    ASSERT_TRUE(store_->wait(*ticket, patience));
+    store_->cancel(*ticket);
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      const std::uint64_t key = batch[i].key.low;
+      const bool is_known = batch[i].verb == PageVerb::put || model.contains(key);
+      if (batch[i].status && batch[i].verb == PageVerb::put) model[key] = sources[i];
+      if (batch[i].status && batch[i].verb == PageVerb::erase) {
+        ASSERT_EQ(model.erase(key), 1U);
+      }
+      if (batch[i].status || !is_known) continue;
+      ASSERT_EQ(batch[i].status.error().code, Errc::cancelled);
+    }
+    for (const auto& [key, bytes] : model) {
+      Bytes found(bytes.size());
+      std::vector<PageRequest> gets{get(key, found)};
+      run(gets);
+      ASSERT_EQ(found, bytes);
+    }
+    ASSERT_EQ(store_->usage().pages, model.size());
+  }
+}
+
 TEST_P(StoreContract, MovesSomeBytesOfAPage) {
   Bytes source = some_bytes(3 * 4096 + 100, 1);
   std::vector<PageRequest> batch{put(1, source)};
@@ -353,7 +392,7 @@ TEST(FaultStore, FailsTheNthRequestOfItsVerb) {
   EXPECT_TRUE(batch[3].status);
 }
 
-TEST(FaultStore, AWaitThatIsTooShortCancelsAndMovesNoByteAfterwards) {
+TEST(FaultStore, AWaitThatIsTooShortChangesNothingAndACancelledBatchMovesNoByte) {
   FaultStore store(std::make_unique<MemoryStore>());
   Bytes source(10, std::byte{1});
   Bytes target(10);
@@ -362,11 +401,12 @@ TEST(FaultStore, AWaitThatIsTooShortCancelsAndMovesNoByteAfterwards) {
   store.arm({.delay = std::chrono::hours(1)});
   batch = {get(1, target)};
   const auto ticket = store.submit(batch);
-  EXPECT_FALSE(store.poll(*ticket).value());
   EXPECT_EQ(store.wait(*ticket, std::chrono::milliseconds(1)).error().code, Errc::not_ready);
+  EXPECT_FALSE(store.poll(*ticket).value());
+  store.cancel(*ticket);
+  EXPECT_TRUE(store.poll(*ticket).value());
   EXPECT_EQ(batch[0].status.error().code, Errc::cancelled);
   EXPECT_EQ(target, Bytes(10));
-  EXPECT_TRUE(store.poll(*ticket).value());
 }
 
 TEST(FaultStore, SaysOfEachRequestThatTheStoreBelowTakesNone) {

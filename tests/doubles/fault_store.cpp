@@ -50,7 +50,6 @@ Status FaultStore::wait(StoreTicket ticket, Duration timeout) {
       if (pending_.empty()) continue;  // another thread's poll ran it
       next = std::min(deadline, pending_.front().begins_at);
       if (std::chrono::steady_clock::now() >= deadline) {
-        cancel(ticket.number);
         return fail(Errc::not_ready, "store {}: batch {} is not done in time", name(),
                     ticket.number);
       }
@@ -91,12 +90,12 @@ bool FaultStore::fails(const PageRequest& request) {
   return seen_ == plan_.nth || (plan_.probability > 0 && rng_.uniform() < plan_.probability);
 }
 
-void FaultStore::cancel(std::uint64_t number) {
-  const auto batch = std::ranges::find(pending_, number, &Batch::number);
+void FaultStore::cancel(StoreTicket ticket) noexcept {
+  const std::scoped_lock lock(mutex_);
+  const auto batch = std::ranges::find(pending_, ticket.number, &Batch::number);
   if (batch == pending_.end()) return;
   for (PageRequest& request : batch->requests) {
-    request.status =
-        fail(Errc::cancelled, "store {}: the batch was given up at its deadline", name());
+    request.status = fail(Errc::cancelled, "store {}: the batch was cancelled", name());
   }
   pending_.erase(batch);
 }

@@ -25,7 +25,7 @@ struct StoreFaultPlan {
 };
 
 /// Batches begin in the order they were submitted, when they are polled or waited for after their
-/// delay. One that a wait gives up on is cancelled, and none of its requests begins.
+/// delay. Of one that is cancelled none of the requests begins.
 class FaultStore final : public Store {
  public:
   explicit FaultStore(std::unique_ptr<Store> inner) : inner_(std::move(inner)) {}
@@ -36,6 +36,7 @@ class FaultStore final : public Store {
   [[nodiscard]] std::string_view name() const noexcept override { return inner_->name(); }
   [[nodiscard]] Result<bool> poll(StoreTicket ticket) override;
   [[nodiscard]] Status wait(StoreTicket ticket, Duration timeout) override;
+  void cancel(StoreTicket ticket) noexcept override;
   [[nodiscard]] StoreUsage usage() const override { return inner_->usage(); }
 
  private:
@@ -50,7 +51,6 @@ class FaultStore final : public Store {
   void run_due(std::uint64_t up_to);
   void run(const Batch& batch);
   bool fails(const PageRequest& request);
-  void cancel(std::uint64_t number);
   [[nodiscard]] bool pending(std::uint64_t number) const;
 
   std::unique_ptr<Store> inner_;

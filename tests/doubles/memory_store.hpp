@@ -25,6 +25,7 @@ class MemoryStore final : public Store {
   [[nodiscard]] std::string_view name() const noexcept override { return "memory"; }
   [[nodiscard]] Result<bool> poll(StoreTicket ticket) override;
   [[nodiscard]] Status wait(StoreTicket ticket, Duration timeout) override;
+  void cancel(StoreTicket /*ticket*/) noexcept override {}
 
   [[nodiscard]] StoreUsage usage() const override;
 

@@ -103,6 +103,17 @@ class DiskImage {
   void hold(bool holds) {
     const std::scoped_lock lock(mutex_);
     holds_ = holds;
+    handed_over_ = 0;
+  }
+  /// Waits until a queue has so many transfers more than when hold() was called.
+  void await_handed_over(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    news_.wait(lock, [&] { return handed_over_ >= count; });
+  }
+  void note_handed_over(std::size_t count) {
+    const std::scoped_lock lock(mutex_);
+    handed_over_ += count;
+    news_.notify_all();
   }
   [[nodiscard]] bool holds() {
     const std::scoped_lock lock(mutex_);
@@ -172,6 +183,8 @@ class DiskImage {
   std::size_t bad_reads_ = 0;
   std::size_t bad_writes_ = 0;
   bool holds_ = false;
+  std::size_t handed_over_ = 0;
+  std::condition_variable news_;
 };
 
 /// A queue over an image. It carries out one at random of the transfers under way.
@@ -192,6 +205,7 @@ class ImageQueue final : public FileQueue {
  private:
   void do_submit(std::span<const FileTransfer> transfers) override {
     waiting_.insert(waiting_.end(), transfers.begin(), transfers.end());
+    image_.note_handed_over(transfers.size());
   }
 
   std::size_t do_reap(std::span<FinishedTransfer> finished, Duration timeout) override {

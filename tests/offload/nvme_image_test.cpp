@@ -1,64 +1,18 @@
-// A store over a disk in memory, which is damaged, fails, ends and stands still.
+// A store over a disk in memory, which is damaged, fails and ends.
+#include "offload/nvme_image.hpp"
+
 #include <gmock/gmock.h>
 
 #include <array>
 #include <cerrno>
 #include <map>
-#include <thread>
 
 #include "contract/fuzz.hpp"
-#include "core/temporary_folder.hpp"
-#include "offload/disk_image.hpp"
-#include "offload/stored_pages.hpp"
-#include "terrace/offload/nvme_store.hpp"
 
 namespace terrace::offload {
 namespace {
 
 using testing::HasSubstr;
-
-/// Where the parts of a container of so many pages lie: two superblocks, 64 pairs of blocks of the
-/// journal, two snapshots of four blocks.
-constexpr std::size_t block = StorageFile::alignment;
-constexpr std::size_t journal_copy(std::size_t number, std::size_t copy) {
-  return (2 + number * 2 + copy) * block;
-}
-constexpr std::size_t snapshot_blocks = 4;
-constexpr std::size_t snapshot(std::size_t generation) {
-  return (130 + generation % 2 * snapshot_blocks) * block;
-}
-constexpr std::size_t first_page = snapshot(1) + snapshot_blocks * block;
-
-/// Over a disk in memory that can be damaged.
-class NvmeImageTest : public testing::Test {
- protected:
-  static constexpr std::uint64_t pages_max = 100;
-  static constexpr std::size_t depth = 6;
-
-  Result<std::unique_ptr<NvmeStore>> try_to_open_image() {
-    return NvmeStore::open(
-        {.file = {.path = folder_ / "pages", .bytes = file_bytes},
-         .pages_max = pages_max,
-         .part_bytes = block,  // so that small pages have several
-         .queue = {.depth = depth, .patience = std::chrono::seconds(1)},
-         .open_queue = [this](const StorageFile& file, const FileQueueOptions& options) {
-           return Result<std::unique_ptr<FileQueue>>(
-               std::make_unique<ImageQueue>(file, options, image_));
-         }});
-  }
-  std::unique_ptr<NvmeStore> open_image() { return try_to_open_image().value(); }
-  static std::size_t rounded(std::uint64_t key) {
-    return (content(key, 0).size() + StorageFile::alignment - 1) / StorageFile::alignment *
-           StorageFile::alignment;
-  }
-  /// Returns the first key from `from` on whose page has more than three blocks.
-  static std::uint64_t key_of_large_page(std::uint64_t from) {
-    while (content(from, 0).size() <= 3 * block) ++from;
-    return from;
-  }
-  TemporaryFolder folder_;
-  DiskImage image_{file_bytes, fuzz_seed(3)};
-};
 
 /// Whatever bit of the file flips: a page is what was written, or none.
 TEST_F(NvmeImageTest, NeverTakesADamagedPageForAWholeOne) {
@@ -414,30 +368,6 @@ TEST_F(NvmeImageTest, PutsNoPageWhereOneCouldNotBeReadOrWritten) {
   for (std::uint64_t key = 4; key < 60; ++key) EXPECT_EQ(get(*store, key).value(), content(key, 1));
 }
 
-/// A put has its room from its beginning; a place that cannot be used is nobody's.
-TEST_F(NvmeImageTest, CountsRoomOfPutsUnderWayAndOfBadPlacesAsReserved) {
-  const auto store = open_image();
-  const StoreUsage empty = store->usage();
-  EXPECT_EQ(empty.free_bytes, file_bytes - block - first_page);
-  image_.hold(true);
-  Bytes bytes = content(1, 1);
-  std::vector<PageRequest> batch{request(PageVerb::put, 1, bytes)};
-  const StoreTicket ticket = store->submit(batch).value();
-  while (store->usage().reserved_bytes == 0) std::this_thread::yield();
-  EXPECT_EQ(store->usage().reserved_bytes, rounded(1));
-  EXPECT_EQ(store->usage().free_bytes, empty.free_bytes - rounded(1));
-  EXPECT_EQ(store->usage().pages, 0U);
-  image_.hold(false);
-  ASSERT_TRUE(store->wait(ticket, patience));
-  EXPECT_EQ(store->usage().reserved_bytes, 0U);
-  EXPECT_EQ(store->usage().used_bytes, rounded(1));
-  image_.spoil(first_page, rounded(1), EIO, EIO);
-  EXPECT_FALSE(get(*store, 1));
-  ASSERT_TRUE(erase(*store, 1));
-  EXPECT_EQ(store->usage().reserved_bytes, rounded(1));
-  EXPECT_EQ(store->usage().free_bytes, empty.free_bytes - rounded(1));
-}
-
 TEST_F(NvmeImageTest, WritesNoMoreWhereNoPlaceTakesAPage) {
   const auto store = open_image();
   image_.fail_with(0, EIO);
@@ -499,70 +429,6 @@ TEST_F(NvmeImageTest, HasAfterAnyEndWhatWasPutBefore) {
     store.reset();
     image_.revive();
   }
-}
-
-TEST_F(NvmeImageTest, GivesUpWhatHasNotBegunAndEndsWhatHas) {
-  const auto store = open_image();
-  ASSERT_TRUE(put(*store, 1, 1));
-  image_.hold(true);
-  std::vector<Bytes> targets(20, Bytes(content(1, 1).size()));
-  std::vector<PageRequest> batch;
-  for (Bytes& target : targets) batch.push_back(request(PageVerb::get, 1, target));
-  const StoreTicket ticket = store->submit(batch).value();
-  const Status waited = store->wait(ticket, std::chrono::milliseconds(5));
-  ASSERT_FALSE(waited);
-  EXPECT_EQ(waited.error().code, Errc::not_ready);
-  EXPECT_FALSE(store->poll(ticket).value());
-  image_.hold(false);
-  ASSERT_TRUE(store->wait(ticket, patience));
-  EXPECT_TRUE(batch[0].status);
-  EXPECT_EQ(targets[0], content(1, 1));
-  for (std::size_t i = depth; i < batch.size(); ++i) {
-    ASSERT_FALSE(batch[i].status);
-    EXPECT_EQ(batch[i].status.error().code, Errc::cancelled);
-  }
-}
-
-TEST_F(NvmeImageTest, WritesNoMoreAfterAnErrorInWritingAndReadsOn) {
-  const auto store = open_image();
-  ASSERT_TRUE(put(*store, 1, 1));
-  image_.fail_with(0, ENOSPC);
-  EXPECT_EQ(put(*store, 2, 1).error().code, Errc::io_error);
-  image_.fail_with(0, 0);
-  const Status refused = put(*store, 3, 1);
-  ASSERT_FALSE(refused);
-  EXPECT_THAT(std::string(refused.error().message()),
-              HasSubstr("writes no more: the disk says 28"));
-  EXPECT_EQ(erase(*store, 1).error().code, Errc::io_error);
-  EXPECT_EQ(get(*store, 1).value(), content(1, 1));
-  EXPECT_THAT(store->state().degraded, HasSubstr("28"));
-  // One waits for the other's key.
-  Bytes none;
-  Bytes target(content(1, 1).size());
-  std::vector<PageRequest> batch{request(PageVerb::erase, 1, none),
-                                 request(PageVerb::get, 1, target)};
-  run(*store, batch);
-  EXPECT_EQ(batch[0].status.error().code, Errc::io_error);
-  EXPECT_EQ(target, content(1, 1));
-}
-
-TEST_F(NvmeImageTest, SaysOfAPageThatItCannotBeRead) {
-  const auto store = open_image();
-  ASSERT_TRUE(put(*store, 1, 1));
-  image_.fail_with(EIO, 0);
-  EXPECT_EQ(get(*store, 1).error().code, Errc::io_error);
-  image_.fail_with(0, 0);
-  EXPECT_EQ(get(*store, 1).value(), content(1, 1));
-}
-
-TEST_F(NvmeImageTest, EndsWhileItsDiskStandsStill) {
-  auto store = open_image();
-  ASSERT_TRUE(put(*store, 1, 1));
-  image_.hold(true);
-  Bytes target(content(1, 1).size());
-  std::vector<PageRequest> batch{request(PageVerb::get, 1, target)};
-  ASSERT_TRUE(store->submit(batch));
-  store.reset();
 }
 
 }  // namespace

@@ -37,9 +37,12 @@ Result<bool> NvmeStore::poll(StoreTicket ticket) {
 
 Status NvmeStore::wait(StoreTicket ticket, Duration timeout) {
   TERRACE_TRY(check_process());
-  const Status done = worker_->batches().wait(ticket, timeout);
-  if (!done && done.error().code == Errc::not_ready) worker_->give_up();
-  return done;
+  return worker_->batches().wait(ticket, timeout);
+}
+
+void NvmeStore::cancel(StoreTicket ticket) noexcept {
+  if (!worker_->is_of_this_process()) return;
+  if (worker_->batches().cancel(ticket)) worker_->cancel_some();
 }
 
 StoreUsage NvmeStore::usage() const {

@@ -39,8 +39,8 @@ tl::unexpected<Error> no_copy(const PageRequest& request) {
       request.bytes, StorageFile::alignment);
 }
 
-tl::unexpected<Error> given_up() {
-  return fail(Errc::cancelled, "store nvme: the batch was given up before the request began");
+tl::unexpected<Error> cancelled() {
+  return fail(Errc::cancelled, "store nvme: the batch was cancelled before the request began");
 }
 
 }  // namespace
@@ -87,8 +87,8 @@ Status NvmeStore::Worker::start() {
   return outcome.get();
 }
 
-void NvmeStore::Worker::give_up() noexcept {
-  any_given_up_ = true;
+void NvmeStore::Worker::cancel_some() noexcept {
+  any_cancelled_ = true;
   queue_->wake();
 }
 
@@ -186,7 +186,7 @@ void NvmeStore::Worker::serve() {
 
 void NvmeStore::Worker::advance() {
   take_new();
-  if (any_given_up_.exchange(false) || stops_) cancel_given_up();
+  if (any_cancelled_.exchange(false) || stops_) end_cancelled();
   begin_some();
   write_snapshot();
   while (write_records()) begin_some();  // that waited for keys of what could not be written
@@ -199,10 +199,10 @@ void NvmeStore::Worker::take_new() {
   }
 }
 
-void NvmeStore::Worker::cancel_given_up() {
+void NvmeStore::Worker::end_cancelled() {
   order_.take_out([&](const Work& work) {
-    if (!stops_ && !work.batch->given_up) return false;
-    conclude(work, work.drops_page ? corrupt_page("nvme", work.request->key) : given_up());
+    if (!stops_ && !work.batch->is_cancelled) return false;
+    conclude(work, work.drops_page ? corrupt_page("nvme", work.request->key) : cancelled());
     return true;
   });
 }
@@ -221,7 +221,7 @@ void NvmeStore::Worker::begin_some() {
 
 void NvmeStore::Worker::begin(Work work) {
   if (work.drops_page) return begin_drop(std::move(work));
-  if (work.batch->given_up || stops_) return finish(work, given_up());
+  if (work.batch->is_cancelled || stops_) return finish(work, cancelled());
   if (const Status memory = check_memory("nvme", *work.request); !memory) {
     return finish(work, memory);
   }

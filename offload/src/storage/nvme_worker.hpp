@@ -18,7 +18,8 @@ namespace terrace::offload {
 
 /// Requests begin as RequestOrder has them, and end as the disk answers.
 ///
-/// Threads  open() and the end by the owner; batches(), wake(), give_up() and state() from any; all
+/// Threads  open() and the end by the owner; batches(), wake(), cancel_some(), usage() and state()
+/// from any; all
 ///          else by the worker's thread
 class NvmeStore::Worker {
  public:
@@ -37,8 +38,8 @@ class NvmeStore::Worker {
   [[nodiscard]] PageBatches& batches() noexcept { return batches_; }
   /// Has the thread look for new batches.
   void wake() noexcept { queue_->wake(); }
-  /// Has the thread cancel what has not begun of batches that were given up.
-  void give_up() noexcept;
+  /// Has the thread cancel what has not begun of batches that are marked.
+  void cancel_some() noexcept;
   [[nodiscard]] StoreUsage usage() const;
   [[nodiscard]] NvmeStoreState state() const;
   /// Whether this is the process that opened the store, and not a child of it: a child has neither
@@ -77,7 +78,7 @@ class NvmeStore::Worker {
   /// Begins what can begin.
   void advance();
   void take_new();
-  void cancel_given_up();
+  void end_cancelled();
   void begin_some();
   [[nodiscard]] std::optional<Work> next();
   void begin(Work work);
@@ -118,7 +119,7 @@ class NvmeStore::Worker {
   std::unique_ptr<Container> container_;
   Thread thread_;
   std::atomic<bool> stops_{false};
-  std::atomic<bool> any_given_up_{false};
+  std::atomic<bool> any_cancelled_{false};
 
   RequestOrder order_;
   std::size_t background_under_way_ = 0;  ///< transfers

@@ -39,8 +39,15 @@ Status PageBatches::wait(StoreTicket ticket, Duration timeout) {
   const auto is_over = [&] { return is_done(ticket.number); };
   const TimePoint deadline = deadline_after(timeout);
   if (done_.wait_until(lock, deadline, is_over)) return {};
-  under_way_.at(ticket.number)->given_up = true;
   return fail(Errc::not_ready, "store {}: batch {} is not done in time", store_, ticket.number);
+}
+
+bool PageBatches::cancel(StoreTicket ticket) noexcept {
+  const std::scoped_lock lock(mutex_);
+  const auto found = under_way_.find(ticket.number);
+  if (found == under_way_.end()) return false;
+  found->second->is_cancelled = true;
+  return true;
 }
 
 std::vector<std::shared_ptr<PageBatch>> PageBatches::take() {

@@ -21,10 +21,11 @@ struct PageBatch {
   std::span<PageRequest> requests;
   BatchOptions options;
   std::size_t left = 0;  ///< requests without a status; the thread's that carries them out
-  std::atomic<bool> given_up{false};
+  std::atomic<bool> is_cancelled{false};
 };
 
-/// Threads  submit, poll and wait from any; take and finish from the thread that carries out
+/// Threads  submit, poll, wait and cancel from any; take and finish from the thread that carries
+/// out
 class PageBatches {
  public:
   PageBatches(std::string_view store, std::size_t batches_max)
@@ -34,6 +35,8 @@ class PageBatches {
                                            const BatchOptions& options);
   [[nodiscard]] Result<bool> poll(StoreTicket ticket);
   [[nodiscard]] Status wait(StoreTicket ticket, Duration timeout);
+  /// Marks a batch. Returns whether it is under way.
+  bool cancel(StoreTicket ticket) noexcept;
 
   /// Returns the batches that came since, in order.
   [[nodiscard]] std::vector<std::shared_ptr<PageBatch>> take();

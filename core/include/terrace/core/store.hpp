@@ -102,9 +102,14 @@ class Store {
   /// Returns whether the batch is done; each request then has its status.
   [[nodiscard]] virtual Result<bool> poll(StoreTicket ticket) = 0;
 
-  /// Waits for the batch. Errors: not_ready when `timeout` has passed; requests not yet begun then
-  /// end as cancelled. Those that a device is at go on: the batch is done once poll() says so.
+  /// Waits for the batch. Errors: not_ready when `timeout` has passed; the batch goes on.
   [[nodiscard]] virtual Status wait(StoreTicket ticket, Duration timeout) = 0;
+
+  /// Has requests of a batch that have not begun end as cancelled: they have moved no byte and
+  /// changed nothing. Those that a device is at end as they would have. It waits for nothing: the
+  /// batch is done a moment later, or once the device has answered; its memory is the caller's
+  /// then.
+  virtual void cancel(StoreTicket ticket) noexcept = 0;
 
   /// Returns what is there now: at least what batches have done that somebody knows to be done.
   [[nodiscard]] virtual StoreUsage usage() const = 0;

@@ -93,9 +93,9 @@ struct NvmeStoreState {
 /// Errors   of a request: invalid_argument: no such page, one of another size, or no memory;
 ///          out_of_memory: no room for a put, the page that was there stays; corrupt: of a get: the
 ///          page is dropped, while the store writes; of a get_part: it stays; io_error: the disk's,
-///          and of puts and erases all that follow an error in writing; cancelled: the batch was
-///          given up before the request began, or the store ended of a call: unsupported: in a
-///          child of fork()
+///          and of puts and erases all that follow an error in writing; cancelled: its batch was
+///          cancelled before it began, or the store ended
+///          of a call: unsupported: in a child of fork()
 /// Threads  safe from any thread
 class NvmeStore final : public Store {
  public:
@@ -114,6 +114,7 @@ class NvmeStore final : public Store {
   [[nodiscard]] std::string_view name() const noexcept override { return "nvme"; }
   [[nodiscard]] Result<bool> poll(StoreTicket ticket) override;
   [[nodiscard]] Status wait(StoreTicket ticket, Duration timeout) override;
+  void cancel(StoreTicket ticket) noexcept override;
 
   /// Rounding is up to StorageFile::alignment. Right as soon as the store is open; nothing in a
   /// child of fork().
