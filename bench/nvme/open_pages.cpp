@@ -28,7 +28,7 @@ PageRequest request(PageVerb verb, std::uint64_t& page) {
 
 Status run(NvmeStore& store, std::vector<PageRequest>& batch) {
   TERRACE_ASSIGN(const StoreTicket ticket, store.submit(batch));
-  TERRACE_TRY(store.wait(ticket, opening_patience));
+  TERRACE_TRY(ticket.done.wait(opening_patience));
   for (const PageRequest& each : batch) TERRACE_TRY(each.status);
   return {};
 }

@@ -96,7 +96,7 @@ class StoreTraffic {
 
   Status end(Batch& batch) {
     if (batch.requests.empty()) return {};
-    TERRACE_TRY(store_->wait(batch.ticket, store_patience));
+    TERRACE_TRY(batch.ticket.done.wait(store_patience));
     for (const PageRequest& request : batch.requests) {
       TERRACE_TRY(request.status);
       if (std::memcmp(request.data, &request.key.low, sizeof request.key.low) != 0) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <map>
 #include <vector>
@@ -36,8 +37,8 @@ class StoreContract : public testing::TestWithParam<StoreCase> {
   void run(std::vector<PageRequest>& batch) {
     const auto ticket = store_->submit(batch);
     ASSERT_TRUE(ticket);
-    ASSERT_TRUE(store_->wait(*ticket, patience));
-    EXPECT_TRUE(store_->poll(*ticket).value());
+    ASSERT_TRUE(ticket->done.wait(patience));
+    EXPECT_TRUE(ticket->done.is_set());
   }
 
   TemporaryFolder folder_;
@@ -150,7 +151,7 @@ TEST_P(StoreContract, AnAwaitedRequestComesAfterThoseBeforeItOnItsKey) {
     ASSERT_TRUE(behind);
     run(gets);
     EXPECT_EQ(targets, sources);
-    ASSERT_TRUE(store_->wait(*behind, patience));
+    ASSERT_TRUE(behind->done.wait(patience));
   }
 }
 
@@ -193,7 +194,7 @@ TEST_P(StoreContract, ACancelledRequestHasDoneNothing) {
     const auto ticket = store_->submit(batch);
     ASSERT_TRUE(ticket);
     store_->cancel(*ticket);
-    ASSERT_TRUE(store_->wait(*ticket, patience));
+    ASSERT_TRUE(ticket->done.wait(patience));
     store_->cancel(*ticket);
     for (std::size_t i = 0; i < batch.size(); ++i) {
       const std::uint64_t key = batch[i].key.low;
@@ -250,9 +251,40 @@ TEST_P(StoreContract, RefusesBytesThatAPageDoesNotHave) {
   EXPECT_TRUE(std::ranges::equal(some, std::span(source).subspan(4000)));
 }
 
-TEST_P(StoreContract, RefusesATicketItNeverGave) {
-  EXPECT_EQ(store_->poll({.number = 77}).error().code, Errc::invalid_argument);
-  EXPECT_EQ(store_->wait({.number = 77}, Duration{}).error().code, Errc::invalid_argument);
+TEST_P(StoreContract, CancelsNoBatchThatItNeverGave) {
+  store_->cancel({.number = 77});
+  Bytes source(100, std::byte{7});
+  std::vector<PageRequest> batch{put(1, source)};
+  run(batch);
+  EXPECT_TRUE(batch[0].status);
+}
+
+TEST_P(StoreContract, AnEmptyBatchIsDone) {
+  const auto ticket = store_->submit({});
+  ASSERT_TRUE(ticket);
+  EXPECT_TRUE(ticket->done.wait(patience));
+}
+
+/// Once, and when each request has its bytes and its status, well or not.
+TEST_P(StoreContract, TellsWhoListensThatABatchIsDone) {
+  Bytes source = some_bytes(5000, 2);
+  for (int round = 0; round < 50; ++round) {
+    Bytes target(5000);
+    std::vector<PageRequest> batch{put(1, source), get(1, target), get(2, target)};
+    const auto ticket = store_->submit(batch);
+    ASSERT_TRUE(ticket);
+    std::atomic<int> heard{0};
+    std::atomic<bool> was_whole{false};
+    ticket->done.then([&] {
+      was_whole = batch[0].status && batch[1].status && !batch[2].status && target == source;
+      ++heard;
+      heard.notify_all();
+    });
+    heard.wait(0);
+    ASSERT_EQ(heard.load(), 1);
+    ASSERT_TRUE(was_whole.load());
+    ASSERT_TRUE(ticket->done.is_set());
+  }
 }
 
 TEST_P(StoreContract, BehavesAsAMapUnderRandomBatches) {
@@ -386,7 +418,7 @@ TEST(FaultStore, FailsTheNthRequestOfItsVerb) {
   Bytes bytes(10, std::byte{1});
   std::vector<PageRequest> batch{put(1, bytes), get(1, bytes), get(1, bytes), get(1, bytes)};
   const auto ticket = store.submit(batch);
-  ASSERT_TRUE(store.wait(*ticket, patience));
+  ASSERT_TRUE(ticket->done.wait(patience));
   EXPECT_TRUE(batch[1].status);
   EXPECT_EQ(batch[2].status.error().code, Errc::io_error);
   EXPECT_TRUE(batch[3].status);
@@ -397,16 +429,34 @@ TEST(FaultStore, AWaitThatIsTooShortChangesNothingAndACancelledBatchMovesNoByte)
   Bytes source(10, std::byte{1});
   Bytes target(10);
   std::vector<PageRequest> batch{put(1, source)};
-  ASSERT_TRUE(store.wait(*store.submit(batch), patience));
-  store.arm({.delay = std::chrono::hours(1)});
+  ASSERT_TRUE(store.submit(batch));
+  store.arm({.holds = true});
   batch = {get(1, target)};
   const auto ticket = store.submit(batch);
-  EXPECT_EQ(store.wait(*ticket, std::chrono::milliseconds(1)).error().code, Errc::not_ready);
-  EXPECT_FALSE(store.poll(*ticket).value());
+  EXPECT_EQ(ticket->done.wait(std::chrono::milliseconds(1)).error().code, Errc::not_ready);
+  EXPECT_FALSE(ticket->done.is_set());
   store.cancel(*ticket);
-  EXPECT_TRUE(store.poll(*ticket).value());
+  EXPECT_TRUE(ticket->done.is_set());
   EXPECT_EQ(batch[0].status.error().code, Errc::cancelled);
   EXPECT_EQ(target, Bytes(10));
+}
+
+TEST(FaultStore, CarriesOutWhatIsHeldOneBatchAfterTheOther) {
+  FaultStore store(std::make_unique<MemoryStore>());
+  store.arm({.holds = true});
+  Bytes source(10, std::byte{1});
+  Bytes target(10);
+  std::vector<PageRequest> puts{put(1, source)};
+  std::vector<PageRequest> gets{get(1, target)};
+  const auto first = store.submit(puts);
+  const auto second = store.submit(gets);
+  EXPECT_TRUE(store.release());
+  EXPECT_TRUE(first->done.is_set());
+  EXPECT_FALSE(second->done.is_set());
+  EXPECT_TRUE(store.release());
+  EXPECT_TRUE(second->done.is_set());
+  EXPECT_EQ(target, source);
+  EXPECT_FALSE(store.release());
 }
 
 TEST(FaultStore, SaysOfEachRequestThatTheStoreBelowTakesNone) {
@@ -417,7 +467,7 @@ TEST(FaultStore, SaysOfEachRequestThatTheStoreBelowTakesNone) {
   std::vector<PageRequest> batch{put(1, bytes), get(1, bytes)};
   const auto ticket = store.submit(batch);
   ASSERT_TRUE(ticket);
-  EXPECT_TRUE(store.wait(*ticket, patience));
+  EXPECT_TRUE(ticket->done.wait(patience));
   for (const PageRequest& request : batch) {
     ASSERT_FALSE(request.status);
     EXPECT_EQ(request.status.error().code, Errc::out_of_memory);
@@ -426,7 +476,7 @@ TEST(FaultStore, SaysOfEachRequestThatTheStoreBelowTakesNone) {
 
 TEST(FaultStore, RefusesMoreBatchesThanMayBeUnderWay) {
   FaultStore store(std::make_unique<MemoryStore>());
-  store.arm({.delay = std::chrono::hours(1), .batches_max = 1});
+  store.arm({.holds = true, .batches_max = 1});
   std::vector<PageRequest> batch{erase(1)};
   ASSERT_TRUE(store.submit(batch));
   EXPECT_EQ(store.submit(batch).error().code, Errc::out_of_memory);

@@ -27,18 +27,9 @@ Result<StoreTicket> MemoryStore::do_submit(std::span<PageRequest> batch,
   TERRACE_TRY(offload::check_batch(name(), batch));
   const std::scoped_lock lock(mutex_);
   for (PageRequest& request : batch) request.status = carry_out(request);
-  return StoreTicket{++batches_};
-}
-
-Result<bool> MemoryStore::poll(StoreTicket ticket) {
-  const std::scoped_lock lock(mutex_);
-  if (ticket.number > batches_) return offload::unknown_batch(name(), ticket);
-  return true;
-}
-
-Status MemoryStore::wait(StoreTicket ticket, Duration /*timeout*/) {
-  TERRACE_TRY(poll(ticket));
-  return {};
+  StoreTicket ticket{.number = ++batches_};
+  ticket.done.set();
+  return ticket;
 }
 
 Status MemoryStore::carry_out(PageRequest& request) {

@@ -23,9 +23,7 @@ class MemoryStore final : public Store {
   explicit MemoryStore(const MemoryStoreOptions& options = {}) : options_(options) {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "memory"; }
-  [[nodiscard]] Result<bool> poll(StoreTicket ticket) override;
-  [[nodiscard]] Status wait(StoreTicket ticket, Duration timeout) override;
-  void cancel(StoreTicket /*ticket*/) noexcept override {}
+  void cancel(const StoreTicket& /*ticket*/) noexcept override {}
 
   [[nodiscard]] StoreUsage usage() const override;
 

@@ -56,4 +56,17 @@ class NvmeImageTest : public testing::Test {
   DiskImage image_{file_bytes, fuzz_seed(3)};
 };
 
+/// Gets of page 1, each with memory of its own.
+struct SomeGets {
+  explicit SomeGets(std::size_t count) : targets(count, Bytes(content(1, 1).size())) {
+    for (Bytes& target : targets) batch.push_back(request(PageVerb::get, 1, target));
+  }
+  [[nodiscard]] bool is_cancelled(std::size_t i) const {
+    return !batch[i].status && batch[i].status.error().code == Errc::cancelled &&
+           targets[i] == Bytes(targets[i].size());
+  }
+  std::vector<Bytes> targets;
+  std::vector<PageRequest> batch;
+};
+
 }  // namespace terrace::offload

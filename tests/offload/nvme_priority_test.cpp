@@ -128,8 +128,8 @@ TEST_P(NvmePriorityTest, HandsAwaitedReadsOverBeforeWritesOfTheBackground) {
   const StoreTicket step = store->submit(gets).value();
   passing_.await(Direction::read, depth / 2);
   passing_.hold(false);
-  ASSERT_TRUE(store->wait(step, patience));
-  ASSERT_TRUE(store->wait(behind, patience));
+  ASSERT_TRUE(step.done.wait(patience));
+  ASSERT_TRUE(behind.done.wait(patience));
   const std::vector<Direction> order = passing_.take();
   ASSERT_EQ(order.size(), 2 * count);
   const auto last_read = std::find(order.rbegin(), order.rend(), Direction::read).base();

@@ -24,7 +24,7 @@ TEST_F(NvmeImageTest, CountsRoomOfPutsUnderWayAndOfBadPlacesAsReserved) {
   EXPECT_EQ(store->usage().free_bytes, empty.free_bytes - rounded(1));
   EXPECT_EQ(store->usage().pages, 0U);
   image_.hold(false);
-  ASSERT_TRUE(store->wait(ticket, patience));
+  ASSERT_TRUE(ticket.done.wait(patience));
   EXPECT_EQ(store->usage().reserved_bytes, 0U);
   EXPECT_EQ(store->usage().used_bytes, rounded(1));
   image_.spoil(first_page, rounded(1), EIO, EIO);
@@ -33,19 +33,6 @@ TEST_F(NvmeImageTest, CountsRoomOfPutsUnderWayAndOfBadPlacesAsReserved) {
   EXPECT_EQ(store->usage().reserved_bytes, rounded(1));
   EXPECT_EQ(store->usage().free_bytes, empty.free_bytes - rounded(1));
 }
-
-/// Gets of page 1, each with memory of its own.
-struct SomeGets {
-  explicit SomeGets(std::size_t count) : targets(count, Bytes(content(1, 1).size())) {
-    for (Bytes& target : targets) batch.push_back(request(PageVerb::get, 1, target));
-  }
-  [[nodiscard]] bool is_cancelled(std::size_t i) const {
-    return !batch[i].status && batch[i].status.error().code == Errc::cancelled &&
-           targets[i] == Bytes(targets[i].size());
-  }
-  std::vector<Bytes> targets;
-  std::vector<PageRequest> batch;
-};
 
 TEST_F(NvmeImageTest, CancelsWhatHasNotBegunAndEndsWhatHas) {
   const auto store = open_image();
@@ -56,12 +43,12 @@ TEST_F(NvmeImageTest, CancelsWhatHasNotBegunAndEndsWhatHas) {
   image_.await_handed_over(depth);
   store->cancel(ticket);
   store->cancel(ticket);
-  const Status waited = store->wait(ticket, Duration{});
+  const Status waited = ticket.done.wait(Duration{});
   ASSERT_FALSE(waited);
   EXPECT_EQ(waited.error().code, Errc::not_ready);
-  EXPECT_FALSE(store->poll(ticket).value());
+  EXPECT_FALSE(ticket.done.is_set());
   image_.hold(false);
-  ASSERT_TRUE(store->wait(ticket, patience));
+  ASSERT_TRUE(ticket.done.wait(patience));
   for (std::size_t i = 0; i < gets.batch.size(); ++i) {
     if (i < depth) {
       EXPECT_TRUE(gets.batch[i].status);
@@ -86,12 +73,12 @@ TEST_F(NvmeImageTest, AnswersForABatchOfWhichNothingHasBegunAtOnce) {
     gets.batch.push_back(request(PageVerb::put, 1, newer));
     const StoreTicket second = store->submit(gets.batch).value();
     store->cancel(second);
-    ASSERT_TRUE(store->wait(second, patience));
+    ASSERT_TRUE(second.done.wait(patience));
     for (std::size_t i = 0; i < 5; ++i) EXPECT_TRUE(gets.is_cancelled(i)) << i;
     EXPECT_EQ(gets.batch.back().status.error().code, Errc::cancelled);
   }
   image_.hold(false);
-  ASSERT_TRUE(store->wait(first, patience));
+  ASSERT_TRUE(first.done.wait(patience));
   for (const Bytes& target : at_the_disk.targets) EXPECT_EQ(target, content(1, 1));
   EXPECT_EQ(get(*store, 1).value(), content(1, 1));
 }

@@ -35,7 +35,7 @@ inline PageRequest request(PageVerb verb, std::uint64_t key, Bytes& bytes) {
 inline void run(Store& store, std::span<PageRequest> batch) {
   const auto ticket = store.submit(batch);
   ASSERT_TRUE(ticket);
-  ASSERT_TRUE(store.wait(*ticket, patience));
+  ASSERT_TRUE(ticket->done.wait(patience));
 }
 
 inline Status run_one(Store& store, PageVerb verb, std::uint64_t key, Bytes& bytes) {

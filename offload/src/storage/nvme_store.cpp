@@ -30,19 +30,9 @@ Result<StoreTicket> NvmeStore::do_submit(std::span<PageRequest> batch,
   return ticket;
 }
 
-Result<bool> NvmeStore::poll(StoreTicket ticket) {
-  TERRACE_TRY(check_process());
-  return worker_->batches().poll(ticket);
-}
-
-Status NvmeStore::wait(StoreTicket ticket, Duration timeout) {
-  TERRACE_TRY(check_process());
-  return worker_->batches().wait(ticket, timeout);
-}
-
-void NvmeStore::cancel(StoreTicket ticket) noexcept {
+void NvmeStore::cancel(const StoreTicket& ticket) noexcept {
   if (!worker_->is_of_this_process()) return;
-  if (worker_->batches().cancel(ticket)) worker_->cancel_some();
+  if (worker_->batches().cancel(ticket.number)) worker_->cancel_some();
 }
 
 StoreUsage NvmeStore::usage() const {

@@ -5,10 +5,6 @@
 
 namespace terrace::offload {
 
-inline tl::unexpected<Error> unknown_batch(std::string_view store, StoreTicket ticket) {
-  return fail(Errc::invalid_argument, "store {}: no batch has number {}", store, ticket.number);
-}
-
 inline tl::unexpected<Error> unknown_page(std::string_view store, PageKey key) {
   return fail(Errc::invalid_argument, "store {}: no page {:016x}{:016x}", store, key.high, key.low);
 }

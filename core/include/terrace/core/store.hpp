@@ -4,6 +4,11 @@
 // that page (corrupt, io_error, invalid_argument for an unknown key), and the others of its batch
 // go on. Its caller fetches, or reports not_ready, or recomputes. A page of which some bytes are
 // damaged has the others still: get_part answers for what it moves alone.
+//
+//   TERRACE_ASSIGN(const StoreTicket ticket, store.submit(batch));
+//   TERRACE_TRY(copies.wait_for(ticket.done));        // copies behind it start when pages are
+//   there TERRACE_TRY(ticket.done.wait(deadline));          // or the host waits, and looks at each
+//   status
 #pragma once
 
 #include <cstddef>
@@ -12,7 +17,7 @@
 #include <span>
 #include <string_view>
 
-#include "terrace/core/clock.hpp"
+#include "terrace/core/event.hpp"
 #include "terrace/core/result.hpp"
 
 namespace terrace {
@@ -42,7 +47,7 @@ enum class PageVerb : std::uint8_t {
 };
 
 /// One page of a batch. Request and bytes must stay valid, and status unread, until the batch is
-/// done.
+/// done. A batch is done when each of its requests is, well or not.
 struct PageRequest {
   PageVerb verb = PageVerb::get;
   PageKey key = {};
@@ -65,6 +70,7 @@ struct BatchOptions {
 /// A batch under way.
 struct StoreTicket {
   std::uint64_t number = 0;
+  Event done = {};  ///< set once, behind the last byte and status
 };
 
 /// What a store has, and has room for: its room is what is used, reserved and free.
@@ -99,17 +105,11 @@ class Store {
     return do_submit(batch, options);
   }
 
-  /// Returns whether the batch is done; each request then has its status.
-  [[nodiscard]] virtual Result<bool> poll(StoreTicket ticket) = 0;
-
-  /// Waits for the batch. Errors: not_ready when `timeout` has passed; the batch goes on.
-  [[nodiscard]] virtual Status wait(StoreTicket ticket, Duration timeout) = 0;
-
   /// Has requests of a batch that have not begun end as cancelled: they have moved no byte and
   /// changed nothing. Those that a device is at end as they would have. It waits for nothing: the
   /// batch is done a moment later, or once the device has answered; its memory is the caller's
   /// then.
-  virtual void cancel(StoreTicket ticket) noexcept = 0;
+  virtual void cancel(const StoreTicket& ticket) noexcept = 0;
 
   /// Returns what is there now: at least what batches have done that somebody knows to be done.
   [[nodiscard]] virtual StoreUsage usage() const = 0;

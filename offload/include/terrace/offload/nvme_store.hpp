@@ -108,13 +108,12 @@ class NvmeStore final : public Store {
 
   /// Ends requests that are under way, and cancels those not yet begun. Where the disk does not
   /// answer for the queue's patience, what its transfers use is never freed, and the file stays
-  /// locked until the process ends; memory of the requests must stay, too.
+  /// locked until the process ends; memory of the requests must stay, too, and their batches are
+  /// never done.
   ~NvmeStore() override;
 
   [[nodiscard]] std::string_view name() const noexcept override { return "nvme"; }
-  [[nodiscard]] Result<bool> poll(StoreTicket ticket) override;
-  [[nodiscard]] Status wait(StoreTicket ticket, Duration timeout) override;
-  void cancel(StoreTicket ticket) noexcept override;
+  void cancel(const StoreTicket& ticket) noexcept override;
 
   /// Rounding is up to StorageFile::alignment. Right as soon as the store is open; nothing in a
   /// child of fork().
