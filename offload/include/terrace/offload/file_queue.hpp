@@ -45,7 +45,8 @@ struct FinishedTransfer {
 /// The part of the system that carries transfers out.
 enum class FileEngine : std::uint8_t {
   best,      ///< io_uring, and threads where the system has none for this process
-  io_uring,  ///< Errors of open(): unsupported, with the reason
+  io_uring,  ///< with at most 4 threads of the kernel. Errors of open(): unsupported, with the
+             ///< reason
   threads,   ///< each by pread and pwrite
 };
 
