@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
@@ -359,6 +360,54 @@ TEST_F(NvmeStoreTest, ServesManyThreads) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(store->usage().pages, 20U);
+}
+
+/// Puts, gets, parts and cancels of the same few pages by several threads: of whatever is read, all
+/// is of one version.
+TEST_F(NvmeStoreTest, NeverShowsPartsOfTwoVersions) {
+  using Words = std::vector<std::uint64_t>;
+  constexpr std::size_t words = 5000;  // ten parts
+  const auto store = open({.contents = "rows", .part_bytes = 4096}).value();
+  std::atomic<std::uint64_t> version{0};
+  const std::uint64_t seed = fuzz_seed(25);
+  const std::uint64_t steps = std::min<std::uint64_t>(fuzz_steps() / 20, 200);
+  const auto work = [&](std::uint64_t thread) {
+    Rng rng(seed, {thread});
+    for (std::uint64_t step = 0; step < steps; ++step) {
+      std::vector<Words> memory(6, Words(words));
+      std::vector<PageRequest> batch;
+      for (Words& each : memory) {
+        const PageVerb verb = std::array{PageVerb::put, PageVerb::get, PageVerb::get_part,
+                                         PageVerb::get_part, PageVerb::erase}[rng.below(5)];
+        if (verb == PageVerb::put) std::ranges::fill(each, ++version);
+        const std::size_t first = verb == PageVerb::get_part ? rng.below(words) : 0;
+        each.resize(verb == PageVerb::get_part ? 1 + rng.below(words - first) : words);
+        batch.push_back({.verb = verb,
+                         .key = {.low = rng.below(3)},
+                         .data = reinterpret_cast<std::byte*>(each.data()),
+                         .bytes = each.size() * sizeof(std::uint64_t),
+                         .offset = first * sizeof(std::uint64_t),
+                         .status = {}});
+      }
+      const auto priority = rng.below(2) == 0 ? Priority::awaited : Priority::background;
+      const StoreTicket ticket = store->submit(batch, {.priority = priority}).value();
+      if (rng.below(3) == 0) store->cancel(ticket);
+      ASSERT_TRUE(ticket.done.wait(patience));
+      for (std::size_t i = 0; i < batch.size(); ++i) {
+        if (batch[i].status) {
+          ASSERT_EQ(std::ranges::count(memory[i], memory[i].front()), std::ssize(memory[i]));
+          ASSERT_EQ(memory[i].front() == 0, batch[i].verb == PageVerb::erase);
+          continue;
+        }
+        const Errc code = batch[i].status.error().code;  // no such page, or cancelled
+        ASSERT_TRUE(code == Errc::invalid_argument || code == Errc::cancelled);
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (std::uint64_t thread = 0; thread < 4; ++thread) threads.emplace_back(work, thread);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(store->usage().reserved_bytes, 0U);
 }
 
 /// A process that puts versions 1, 2, ... of ten pages, and says which it has put, until it is
