@@ -1,6 +1,7 @@
 // How a container is opened: what its blocks say, and what of them is damaged.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <optional>
 #include <utility>
 
@@ -71,6 +72,10 @@ Status check(const StorageFile& file, const Superblock& found, const ContainerOp
     return fail(Errc::invalid_argument,
                 "{}: holds pages of {}, not of {}; name another file, or remove it", file.path(),
                 found.contents, options.contents);
+  }
+  if (!std::has_single_bit(found.part_bytes) || found.part_bytes < disk_block) {
+    return fail(Errc::io_error, "{}: its superblock cannot be right; name another file",
+                file.path());
   }
   if (found.file_bytes > file.bytes()) {
     return fail(Errc::io_error, "{}: has {} bytes of the {} it was made with; name another file",

@@ -19,8 +19,7 @@ namespace terrace::offload {
 /// Requests begin as RequestOrder has them, and end as the disk answers.
 ///
 /// Threads  open() and the end by the owner; batches(), wake(), cancel_some(), usage() and state()
-/// from any; all
-///          else by the worker's thread
+///          from any; all else by the worker's thread
 class NvmeStore::Worker {
  public:
   Worker(StorageFile file, const NvmeStoreOptions& options);

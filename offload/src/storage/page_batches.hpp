@@ -23,8 +23,7 @@ struct PageBatch {
   std::atomic<bool> is_cancelled{false};
 };
 
-/// Threads  submit and cancel from any; take and finish from the thread that carries
-/// out
+/// Threads  submit and cancel from any; take and finish from the thread that carries out
 class PageBatches {
  public:
   PageBatches(std::string_view store, std::size_t batches_max)

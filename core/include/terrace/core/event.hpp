@@ -2,8 +2,7 @@
 // of it.
 //
 //   const StoreTicket ticket = *store.submit(gets);
-//   offload.wait_for(ticket.done);                    // the copies behind it start when rows are
-//   there
+//   copies.wait_for(ticket.done);   // copies behind it start when pages are there
 #pragma once
 
 #include <functional>

@@ -6,9 +6,8 @@
 // damaged has the others still: get_part answers for what it moves alone.
 //
 //   TERRACE_ASSIGN(const StoreTicket ticket, store.submit(batch));
-//   TERRACE_TRY(copies.wait_for(ticket.done));        // copies behind it start when pages are
-//   there TERRACE_TRY(ticket.done.wait(deadline));          // or the host waits, and looks at each
-//   status
+//   TERRACE_TRY(copies.wait_for(ticket.done));   // copies behind it start when pages are there
+//   TERRACE_TRY(ticket.done.wait(patience));     // or the host waits, and looks at each status
 #pragma once
 
 #include <cstddef>
