@@ -28,7 +28,7 @@ PageRequest request(PageVerb verb, std::uint64_t& page) {
 
 Status run(NvmeStore& store, std::vector<PageRequest>& batch) {
   TERRACE_ASSIGN(const StoreTicket ticket, store.submit(batch));
-  TERRACE_TRY(store.wait(ticket, opening_patience));
+  TERRACE_TRY(ticket.done.wait(opening_patience));
   for (const PageRequest& each : batch) TERRACE_TRY(each.status);
   return {};
 }
@@ -47,8 +47,8 @@ Status fill(NvmeStore& store, std::uint64_t pages) {
 }
 
 Status check(NvmeStore& store, std::uint64_t pages) {
-  if (store.state().pages != pages) {
-    return fail(Errc::corrupt, "{} pages of {} are there", store.state().pages, pages);
+  if (store.usage().pages != pages) {
+    return fail(Errc::corrupt, "{} pages of {} are there", store.usage().pages, pages);
   }
   for (std::uint64_t page = 0; page < pages; page += pages / 100) {
     std::uint64_t found = page;

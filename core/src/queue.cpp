@@ -33,6 +33,11 @@ Status Queue::wait_for(Ticket ticket) {
   return do_wait_for(ticket);
 }
 
+Status Queue::wait_for(const Event& event) {
+  if (event.is_set()) return {};
+  return do_wait_for_event(event);
+}
+
 Status Queue::drain(Duration timeout) {
   TERRACE_ASSIGN(const Ticket last, record());
   return wait(last, timeout);

@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <limits>
+#include <thread>
 
 #include "contract/backend_case.hpp"
 #include "contract/fuzz.hpp"
@@ -83,6 +84,51 @@ TEST_P(QueueContract, StartsWorkBehindWaitForOnlyWhenTheTicketIsDone) {
   gate.open();
   ASSERT_TRUE(second->drain(patience));
   EXPECT_EQ(log_, (std::vector<int>{1, 2}));
+}
+
+TEST_P(QueueContract, StartsWorkBehindWaitForOnlyWhenTheEventIsSet) {
+  const auto compute = queue("compute");
+  const Event event;
+  std::thread other;
+  ASSERT_TRUE(compute->call(Phase::model, note(1)));
+  // A queue whose work is done at once holds its caller up.
+  if (runs_at_once()) other = std::thread([&] { event.set(); });
+  ASSERT_TRUE(compute->wait_for(event));
+  ASSERT_TRUE(compute->call(Phase::model, [&]() -> Result<std::size_t> {
+    if (!event.is_set()) return fail(Errc::device_error, "it began too early");
+    log_.push_back(2);
+    return std::size_t{0};
+  }));
+  if (has_threads()) {
+    EXPECT_EQ(compute->drain(std::chrono::milliseconds(1)).error().code, Errc::not_ready);
+  }
+  event.set();
+  const Status drained = compute->drain(patience);
+  if (other.joinable()) other.join();
+  ASSERT_TRUE(drained) << drained.error().message();
+  EXPECT_THAT(log_, testing::ElementsAre(1, 2));
+}
+
+TEST_P(QueueContract, AnEventThatIsSetHoldsNothingUp) {
+  const auto compute = queue("compute");
+  const Event event;
+  event.set();
+  event.set();
+  ASSERT_TRUE(compute->wait_for(event));
+  ASSERT_TRUE(compute->call(Phase::model, note(1)));
+  ASSERT_TRUE(compute->drain(patience));
+  EXPECT_THAT(log_, testing::ElementsAre(1));
+}
+
+TEST_P(QueueContract, AQueueEndsThoughTheEventItWaitsForIsNeverSet) {
+  if (runs_at_once()) GTEST_SKIP() << "its caller waits, until the deadline";
+  const Event event;
+  auto compute = queue("compute");
+  ASSERT_TRUE(compute->wait_for(event));
+  ASSERT_TRUE(compute->call(Phase::model, note(1)));
+  compute.reset();
+  EXPECT_THAT(log_, testing::IsEmpty());
+  event.set();  // nobody hears it
 }
 
 TEST_P(QueueContract, AnOlderTicketDoesNotWaitForLaterWork) {

@@ -99,6 +99,7 @@ class FaultBackend::FaultQueue final : public Queue {
     if (other == nullptr) return inner_->wait_for(ticket);
     return inner_->wait_for({other->inner_.get(), ticket.number});
   }
+  Status do_wait_for_event(const Event& event) override { return inner_->wait_for(event); }
   Result<bool> do_poll(Ticket ticket) override {
     return inner_->poll({inner_.get(), ticket.number});
   }

@@ -1,4 +1,4 @@
-// A store with faults made to order: the Nth page of a verb fails, is damaged, or batches are late.
+// A store with faults made to order: the Nth page of a verb fails, or batches stand still.
 //
 //   FaultStore store(std::make_unique<MemoryStore>());
 //   store.arm({.verb = PageVerb::get, .nth = 2, .error = Errc::io_error});
@@ -20,36 +20,37 @@ struct StoreFaultPlan {
   double probability = 0;  ///< of any request of `verb` to fail
   std::uint64_t seed = 0;  ///< of the above
   Errc error = Errc::io_error;
-  Duration delay{};              ///< real time before a batch begins
+  bool holds = false;            ///< batches begin by release() alone
   std::size_t batches_max = 64;  ///< under way at once; more are out_of_memory
 };
 
-/// Batches begin in the order they were submitted, when they are polled or waited for after their
-/// delay. One that a wait gives up on is cancelled, and none of its requests begins.
+/// Batches are carried out in the order they were submitted, within submit() or release(). Of one
+/// that is cancelled none of the requests begins.
 class FaultStore final : public Store {
  public:
   explicit FaultStore(std::unique_ptr<Store> inner) : inner_(std::move(inner)) {}
 
-  /// Starts a plan, with all counts at 0. The default plan lets everything pass.
+  /// Starts a plan, with all counts at 0. The default plan lets everything pass, but for batches
+  /// that are held already.
   void arm(const StoreFaultPlan& plan);
 
+  /// Carries out the oldest batch that is held. Returns whether there was one.
+  bool release();
+
   [[nodiscard]] std::string_view name() const noexcept override { return inner_->name(); }
-  [[nodiscard]] Result<StoreTicket> submit(std::span<PageRequest> batch) override;
-  [[nodiscard]] Result<bool> poll(StoreTicket ticket) override;
-  [[nodiscard]] Status wait(StoreTicket ticket, Duration timeout) override;
+  void cancel(const StoreTicket& ticket) noexcept override;
+  [[nodiscard]] StoreUsage usage() const override { return inner_->usage(); }
 
  private:
   struct Batch {
-    std::uint64_t number;
-    TimePoint begins_at;
+    StoreTicket ticket;
+    BatchOptions options;
     std::span<PageRequest> requests;
   };
 
-  void run_due(std::uint64_t up_to);
-  void run(std::span<PageRequest> requests);
+  Result<StoreTicket> do_submit(std::span<PageRequest> batch, const BatchOptions& options) override;
+  void run(const Batch& batch);
   bool fails(const PageRequest& request);
-  void cancel(std::uint64_t number);
-  [[nodiscard]] bool pending(std::uint64_t number) const;
 
   std::unique_ptr<Store> inner_;
   std::mutex mutex_;

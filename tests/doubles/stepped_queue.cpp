@@ -153,6 +153,11 @@ Status SteppedQueue::do_wait_for(Ticket ticket) {
   return {};
 }
 
+Status SteppedQueue::do_wait_for_event(const Event& event) {
+  new_piece().make_wait(offload::progress_of(event), offload::event_number);
+  return {};
+}
+
 Result<bool> SteppedQueue::do_poll(Ticket ticket) {
   if (!is_done(ticket.number)) stepper_.step();
   return progress_->poll(ticket.number);

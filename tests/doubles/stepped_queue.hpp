@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "doubles/seeded_scheduler.hpp"
+#include "queue/event_progress.hpp"
 #include "queue/phase_counters.hpp"
 #include "queue/piece.hpp"
 #include "queue/progress.hpp"
@@ -75,6 +76,7 @@ class SteppedQueue final : public Queue {
   Result<Ticket> do_call(Phase phase, Task task) override;
   Result<Ticket> do_record() override { return Ticket{this, progress_->last()}; }
   Status do_wait_for(Ticket ticket) override;
+  Status do_wait_for_event(const Event& event) override;
   Result<bool> do_poll(Ticket ticket) override;
   Status do_wait(Ticket ticket, Duration timeout) override;
 

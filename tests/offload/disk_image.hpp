@@ -85,10 +85,14 @@ class DiskImage {
   /// the purpose, and in which of the machine's lives.
   void write_in_an_earlier_boot(std::size_t at) {
     const std::scoped_lock lock(mutex_);
-    std::byte* const block = bytes_.data() + at;
-    block[2 * sizeof(std::uint64_t)] ^= std::byte{1};
-    const std::uint64_t sum = XXH3_64bits(block + sizeof sum, StorageFile::alignment - sizeof sum);
-    std::memcpy(block, &sum, sizeof sum);
+    bytes_[at + 2 * sizeof(std::uint64_t)] ^= std::byte{1};
+    seal(at);
+  }
+  /// Has a superblock be one of another version: a checksum, eight letters, the version.
+  void write_version(std::size_t at, std::uint32_t version) {
+    const std::scoped_lock lock(mutex_);
+    std::memcpy(bytes_.data() + at + 2 * sizeof(std::uint64_t), &version, sizeof version);
+    seal(at);
   }
   void move_bytes(std::size_t from, std::size_t to, std::size_t bytes) {
     const std::scoped_lock lock(mutex_);
@@ -99,6 +103,17 @@ class DiskImage {
   void hold(bool holds) {
     const std::scoped_lock lock(mutex_);
     holds_ = holds;
+    handed_over_ = 0;
+  }
+  /// Waits until a queue has so many transfers more than when hold() was called.
+  void await_handed_over(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    news_.wait(lock, [&] { return handed_over_ >= count; });
+  }
+  void note_handed_over(std::size_t count) {
+    const std::scoped_lock lock(mutex_);
+    handed_over_ += count;
+    news_.notify_all();
   }
   [[nodiscard]] bool holds() {
     const std::scoped_lock lock(mutex_);
@@ -140,6 +155,12 @@ class DiskImage {
     int read_error = 0, write_error = 0;
   };
 
+  void seal(std::size_t at) {
+    std::byte* const block = bytes_.data() + at;
+    const std::uint64_t sum = XXH3_64bits(block + sizeof sum, StorageFile::alignment - sizeof sum);
+    std::memcpy(block, &sum, sizeof sum);
+  }
+
   int error_of(const FileTransfer& transfer, bool is_read) {
     for (const BadPlace& place : bad_places_) {
       const int error = is_read ? place.read_error : place.write_error;
@@ -162,6 +183,8 @@ class DiskImage {
   std::size_t bad_reads_ = 0;
   std::size_t bad_writes_ = 0;
   bool holds_ = false;
+  std::size_t handed_over_ = 0;
+  std::condition_variable news_;
 };
 
 /// A queue over an image. It carries out one at random of the transfers under way.
@@ -182,6 +205,7 @@ class ImageQueue final : public FileQueue {
  private:
   void do_submit(std::span<const FileTransfer> transfers) override {
     waiting_.insert(waiting_.end(), transfers.begin(), transfers.end());
+    image_.note_handed_over(transfers.size());
   }
 
   std::size_t do_reap(std::span<FinishedTransfer> finished, Duration timeout) override {

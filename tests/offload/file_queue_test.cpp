@@ -6,6 +6,7 @@
 
 #include <array>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "contract/fuzz.hpp"
@@ -284,6 +285,48 @@ TEST(FileQueue, RegistersTheOthersWhereOneSpanCannotBe) {
   const auto queue = FileQueue::open(file, {.memory = {good.span(), bad, other.span()}}).value();
   EXPECT_EQ(queue->registered_bytes(), good.span().size() + other.span().size());
   ::munmap(closed, block);
+}
+
+/// Threads that the kernel has for this process's rings.
+std::ptrdiff_t kernel_threads() {
+  std::ptrdiff_t count = 0;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream stream(thread.path() / "comm");
+    std::string name;
+    stream >> name;
+    count += name.starts_with("iou-wrk") ? 1 : 0;
+  }
+  return count;
+}
+
+/// Transfers that the kernel needs threads for: flushes, and all of a file without O_DIRECT.
+TEST(FileQueue, HasFewThreadsOfTheKernel) {
+  constexpr std::size_t depth = 512;
+  const TemporaryFolder folder;
+  AlignedBytes memory(depth * block);
+  for (const DirectIo direct : {DirectIo::where_possible, DirectIo::never}) {
+    const auto file =
+        StorageFile::open({.path = folder / "rows", .bytes = depth * block, .direct = direct})
+            .value();
+    const std::ptrdiff_t before = kernel_threads();  // they outlive their rings for a moment
+    const auto queue = FileQueue::open(file, {.depth = depth}).value();
+    std::vector<FileTransfer> all;
+    for (std::size_t i = 0; i < depth; ++i) {
+      all.push_back(write(i * block, memory.span().subspan(i * block, block)));
+      if (i % 2 == 0) all.back().direction = FileTransfer::Direction::flush;
+    }
+    std::ptrdiff_t most = 0;
+    for (int round = 0; round < 4; ++round) {
+      ASSERT_TRUE(queue->submit(all));
+      FinishedTransfer finished;
+      while (queue->in_flight() > 0) {
+        if (queue->reap({&finished, 1}, patience) == 0) continue;
+        ASSERT_TRUE(finished.status);
+        most = std::max(most, kernel_threads());
+      }
+    }
+    EXPECT_LE(most - before, 4);
+  }
 }
 
 TEST(FileQueue, RefusesADepthOutOfRange) {

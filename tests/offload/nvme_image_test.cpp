@@ -1,4 +1,6 @@
-// A store over a disk in memory, which is damaged, fails, ends and stands still.
+// A store over a disk in memory, which is damaged, fails and ends.
+#include "offload/nvme_image.hpp"
+
 #include <gmock/gmock.h>
 
 #include <array>
@@ -6,47 +8,11 @@
 #include <map>
 
 #include "contract/fuzz.hpp"
-#include "core/temporary_folder.hpp"
-#include "offload/disk_image.hpp"
-#include "offload/stored_pages.hpp"
-#include "terrace/offload/nvme_store.hpp"
 
 namespace terrace::offload {
 namespace {
 
 using testing::HasSubstr;
-
-/// Where the parts of a container of so many pages lie: two superblocks, 64 pairs of blocks of the
-/// journal, two snapshots of a block.
-constexpr std::size_t block = StorageFile::alignment;
-constexpr std::size_t journal_copy(std::size_t number, std::size_t copy) {
-  return (2 + number * 2 + copy) * block;
-}
-constexpr std::size_t snapshot(std::size_t generation) { return (130 + generation % 2) * block; }
-
-/// Over a disk in memory that can be damaged.
-class NvmeImageTest : public testing::Test {
- protected:
-  static constexpr std::uint64_t pages_max = 100;
-
-  Result<std::unique_ptr<NvmeStore>> try_to_open_image() {
-    return NvmeStore::open(
-        {.file = {.path = folder_ / "pages", .bytes = file_bytes},
-         .pages_max = pages_max,
-         .queue = {.depth = 6, .patience = std::chrono::seconds(1)},
-         .open_queue = [this](const StorageFile& file, const FileQueueOptions& options) {
-           return Result<std::unique_ptr<FileQueue>>(
-               std::make_unique<ImageQueue>(file, options, image_));
-         }});
-  }
-  std::unique_ptr<NvmeStore> open_image() { return try_to_open_image().value(); }
-  static std::size_t rounded(std::uint64_t key) {
-    return (content(key, 0).size() + StorageFile::alignment - 1) / StorageFile::alignment *
-           StorageFile::alignment;
-  }
-  TemporaryFolder folder_;
-  DiskImage image_{file_bytes, fuzz_seed(3)};
-};
 
 /// Whatever bit of the file flips: a page is what was written, or none.
 TEST_F(NvmeImageTest, NeverTakesADamagedPageForAWholeOne) {
@@ -95,6 +61,67 @@ TEST_F(NvmeImageTest, NeverTakesADamagedPageForAWholeOne) {
   EXPECT_GT(lost, 0U);
 }
 
+/// Whatever bit of a page flips: the part that it lies in is corrupt, and the others are there.
+TEST_F(NvmeImageTest, FindsADamagedPartAndReadsTheOthers) {
+  const auto store = open_image();
+  const std::uint64_t key = key_of_large_page(0);
+  ASSERT_TRUE(put(*store, key, 1));
+  const Bytes whole = content(key, 1);
+  const std::uint64_t seed = fuzz_seed(17);
+  Rng rng(seed);
+  for (std::uint64_t step = 0; step < std::min<std::uint64_t>(fuzz_steps() / 10, 400); ++step) {
+    SCOPED_TRACE(replay(seed, step));
+    const std::size_t byte = rng.below(whole.size());
+    const std::size_t bit = (first_page + byte) * 8 + rng.below(8);
+    image_.flip(bit);
+    for (std::size_t at = 0; at < whole.size(); at += block) {
+      const bool is_damaged = byte / block == at / block;
+      const auto found = get_part(*store, key, at, std::min(block, whole.size() - at));
+      ASSERT_EQ(found.has_value(), !is_damaged);
+      if (found) {
+        ASSERT_TRUE(std::ranges::equal(*found, std::span(whole).subspan(at, found->size())));
+      } else {
+        ASSERT_EQ(found.error().code, Errc::corrupt);
+      }
+    }
+    ASSERT_EQ(store->state().corrupt, step + 1);
+    image_.flip(bit);
+  }
+  EXPECT_EQ(get(*store, key).value(), whole);
+}
+
+/// A part of another place of the page, or of another page, is not taken for the one there.
+TEST_F(NvmeImageTest, FindsPartsThatLieAtAnothersPlace) {
+  const auto store = open_image();
+  const std::uint64_t key = key_of_large_page(0);
+  const std::uint64_t other = key_of_large_page(key + 1);
+  ASSERT_TRUE(put(*store, key, 1));
+  ASSERT_TRUE(put(*store, other, 1));
+  image_.move_bytes(first_page, first_page + block, block);
+  image_.move_bytes(first_page + rounded(key), first_page + 2 * block, block);
+  EXPECT_TRUE(get_part(*store, key, 0, block));
+  for (const auto& [offset, bytes] :
+       {std::pair{block, block}, {2 * block, block}, {0, 2 * block}}) {
+    const auto found = get_part(*store, key, offset, bytes);
+    ASSERT_FALSE(found);
+    EXPECT_EQ(found.error().code, Errc::corrupt);
+  }
+  EXPECT_EQ(get(*store, key).error().code, Errc::corrupt);
+  EXPECT_EQ(get(*store, other).value(), content(other, 1));
+}
+
+TEST_F(NvmeImageTest, RefusesAContainerOfAnotherVersionAndLeavesItAsItIs) {
+  ASSERT_TRUE(put(*open_image(), 1, 1));
+  for (const std::size_t copy : {0U, 1U}) image_.write_version(copy * block, 1);
+  const std::vector<std::byte> before = image_.copy();
+  const auto refused = try_to_open_image();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Errc::unsupported);
+  EXPECT_THAT(std::string(refused.error().message()),
+              HasSubstr("is a container of version 1, and this is a program for version 2"));
+  EXPECT_EQ(image_.copy(), before);
+}
+
 /// Whatever blocks are damaged, unreadable, or overwritten by others of the file: a page is the
 /// newest one, or none, and opening the file again finds the same.
 TEST_F(NvmeImageTest, NeverServesAnOlderVersionForDamagedBlocks) {
@@ -113,14 +140,16 @@ TEST_F(NvmeImageTest, NeverServesAnOlderVersionForDamagedBlocks) {
   const std::vector<std::byte> whole = image_.copy();
   const auto draw_block = [&] {  // most in the directory, and none of zeros
     while (true) {
-      const std::size_t chosen = rng.below(4) == 0 ? rng.below(file_bytes / block) : rng.below(132);
+      const std::size_t chosen =
+          rng.below(4) == 0 ? rng.below(file_bytes / block) : rng.below(first_page / block);
       const std::span<const std::byte> bytes = std::span(whole).subspan(chosen * block, block);
       if (std::ranges::any_of(bytes, [](std::byte each) { return each != std::byte{}; })) {
         return chosen * block;
       }
     }
   };
-  const std::uint64_t steps = std::min<std::uint64_t>(fuzz_steps() / 500, 2000);
+  // Few damages cost a page: of fewer steps none may.
+  const auto steps = std::clamp<std::uint64_t>(fuzz_steps() / 500, 100, 2000);
   std::size_t lost = 0;
   for (std::uint64_t step = 0; step < steps; ++step) {
     SCOPED_TRACE(replay(seed, step));
@@ -213,7 +242,7 @@ TEST_F(NvmeJournalTest, ServesNoPageThatALostPairMayHaveChanged) {
           EXPECT_EQ(*found, content(key, key == 0 ? 2 : 1));
         }
       }
-      EXPECT_EQ(store->state().pages, (lost < 9 ? 5U : 0U) + time - 1);
+      EXPECT_EQ(store->usage().pages, (lost < 9 ? 5U : 0U) + time - 1);
       if (time == 1) {
         EXPECT_GE(store->state().lost, lost);
       }
@@ -316,19 +345,19 @@ TEST_F(NvmeImageTest, CountsThePagesOfADamagedSnapshotOnce) {
     EXPECT_EQ(store->state().lost, missing);
     EXPECT_EQ(store->state().corrupt, missing);
     EXPECT_EQ(store->state().damaged_blocks, 1U);
-    EXPECT_EQ(store->state().pages, count - missing);
+    EXPECT_EQ(store->usage().pages, count - missing);
   }
   const auto store = open_image();
   EXPECT_EQ(store->state().lost, 0U);
   EXPECT_EQ(store->state().damaged_blocks, 0U);
-  EXPECT_EQ(store->state().pages, count - missing);
+  EXPECT_EQ(store->usage().pages, count - missing);
 }
 
 TEST_F(NvmeImageTest, PutsNoPageWhereOneCouldNotBeReadOrWritten) {
   const auto store = open_image();
   for (const std::uint64_t key : {1U, 2U, 3U}) ASSERT_TRUE(put(*store, key, 1));
   // Pages lie in order, in whole blocks.
-  const std::size_t second = snapshot(1) + block + rounded(1);
+  const std::size_t second = first_page + rounded(1);
   image_.spoil(second, rounded(2), EIO, EIO);
   EXPECT_EQ(get(*store, 2).error().code, Errc::io_error);
   ASSERT_TRUE(erase(*store, 2));
@@ -401,70 +430,6 @@ TEST_F(NvmeImageTest, HasAfterAnyEndWhatWasPutBefore) {
     store.reset();
     image_.revive();
   }
-}
-
-TEST_F(NvmeImageTest, GivesUpWhatHasNotBegunAndEndsWhatHas) {
-  const auto store = open_image();
-  ASSERT_TRUE(put(*store, 1, 1));
-  image_.hold(true);
-  std::vector<Bytes> targets(20, Bytes(content(1, 1).size()));
-  std::vector<PageRequest> batch;
-  for (Bytes& target : targets) batch.push_back(request(PageVerb::get, 1, target));
-  const StoreTicket ticket = store->submit(batch).value();
-  const Status waited = store->wait(ticket, std::chrono::milliseconds(5));
-  ASSERT_FALSE(waited);
-  EXPECT_EQ(waited.error().code, Errc::not_ready);
-  EXPECT_FALSE(store->poll(ticket).value());
-  image_.hold(false);
-  ASSERT_TRUE(store->wait(ticket, patience));
-  EXPECT_TRUE(batch[0].status);
-  EXPECT_EQ(targets[0], content(1, 1));
-  for (std::size_t i = 1; i < batch.size(); ++i) {
-    ASSERT_FALSE(batch[i].status);
-    EXPECT_EQ(batch[i].status.error().code, Errc::cancelled);
-  }
-}
-
-TEST_F(NvmeImageTest, WritesNoMoreAfterAnErrorInWritingAndReadsOn) {
-  const auto store = open_image();
-  ASSERT_TRUE(put(*store, 1, 1));
-  image_.fail_with(0, ENOSPC);
-  EXPECT_EQ(put(*store, 2, 1).error().code, Errc::io_error);
-  image_.fail_with(0, 0);
-  const Status refused = put(*store, 3, 1);
-  ASSERT_FALSE(refused);
-  EXPECT_THAT(std::string(refused.error().message()),
-              HasSubstr("writes no more: the disk says 28"));
-  EXPECT_EQ(erase(*store, 1).error().code, Errc::io_error);
-  EXPECT_EQ(get(*store, 1).value(), content(1, 1));
-  EXPECT_THAT(store->state().degraded, HasSubstr("28"));
-  // One waits for the other's key.
-  Bytes none;
-  Bytes target(content(1, 1).size());
-  std::vector<PageRequest> batch{request(PageVerb::erase, 1, none),
-                                 request(PageVerb::get, 1, target)};
-  run(*store, batch);
-  EXPECT_EQ(batch[0].status.error().code, Errc::io_error);
-  EXPECT_EQ(target, content(1, 1));
-}
-
-TEST_F(NvmeImageTest, SaysOfAPageThatItCannotBeRead) {
-  const auto store = open_image();
-  ASSERT_TRUE(put(*store, 1, 1));
-  image_.fail_with(EIO, 0);
-  EXPECT_EQ(get(*store, 1).error().code, Errc::io_error);
-  image_.fail_with(0, 0);
-  EXPECT_EQ(get(*store, 1).value(), content(1, 1));
-}
-
-TEST_F(NvmeImageTest, EndsWhileItsDiskStandsStill) {
-  auto store = open_image();
-  ASSERT_TRUE(put(*store, 1, 1));
-  image_.hold(true);
-  Bytes target(content(1, 1).size());
-  std::vector<PageRequest> batch{request(PageVerb::get, 1, target)};
-  ASSERT_TRUE(store->submit(batch));
-  store.reset();
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
@@ -44,13 +45,16 @@ class NvmeStoreTest : public testing::Test {
 TEST_F(NvmeStoreTest, HasItsPagesAgain) {
   constexpr std::uint64_t count = 60;
   std::uint64_t bytes = 0;
+  StoreUsage before;
   {
     const auto store = open().value();
     for (std::uint64_t key = 0; key < count; ++key) ASSERT_TRUE(put(*store, key, 1));
     for (std::uint64_t key = 0; key < count; key += 3) ASSERT_TRUE(put(*store, key, 2));
     for (std::uint64_t key = 1; key < count; key += 3) ASSERT_TRUE(erase(*store, key));
+    before = store->usage();
   }
   const auto store = open().value();
+  EXPECT_EQ(store->usage(), before);
   for (std::uint64_t key = 0; key < count; ++key) {
     const auto found = get(*store, key);
     ASSERT_EQ(found.has_value(), key % 3 != 1);
@@ -58,8 +62,8 @@ TEST_F(NvmeStoreTest, HasItsPagesAgain) {
     EXPECT_EQ(*found, content(key, key % 3 == 0 ? 2 : 1));
     bytes += found->size();
   }
-  EXPECT_EQ(store->state().pages, 40U);
-  EXPECT_EQ(store->state().page_bytes, bytes);
+  EXPECT_EQ(store->usage().pages, 40U);
+  EXPECT_EQ(store->usage().page_bytes, bytes);
   EXPECT_EQ(store->state().degraded, "");
 }
 
@@ -96,6 +100,55 @@ TEST_F(NvmeStoreTest, MovesPagesOfBlocksAndOthersAlike) {
   EXPECT_TRUE(std::ranges::equal(blocks.span(), std::span(shifted).subspan(1)));
 }
 
+TEST_F(NvmeStoreTest, HasPagesOfMorePartsThanItCountsAgain) {
+  // Of 4 KiB, the first would have more than 256.
+  const std::vector<std::size_t> sizes{(1 << 20) + 100, 300'000, 4097};
+  std::vector<Bytes> contents;
+  for (const std::size_t size : sizes) {
+    contents.emplace_back(size);
+    std::ranges::generate(contents.back(),
+                          [rng = Rng(size)]() mutable { return std::byte(rng()); });
+  }
+  {
+    const auto store = open({.contents = "rows", .part_bytes = 4096}).value();
+    for (std::size_t key = 0; key < sizes.size(); ++key) {
+      ASSERT_TRUE(run_one(*store, PageVerb::put, key, contents[key]));
+    }
+  }
+  const auto store = open().value();  // a file that is there keeps its parts
+  for (std::size_t key = 0; key < sizes.size(); ++key) {
+    Bytes whole(sizes[key]);
+    ASSERT_TRUE(run_one(*store, PageVerb::get, key, whole));
+    EXPECT_EQ(whole, contents[key]);
+    const auto end = get_part(*store, key, sizes[key] - 4097, 4097);
+    ASSERT_TRUE(end);
+    EXPECT_TRUE(std::ranges::equal(*end, std::span(contents[key]).last(4097)));
+  }
+}
+
+TEST_F(NvmeStoreTest, MovesWholePartsToMemoryOfBlocks) {
+  const auto store = open({.contents = "rows", .part_bytes = 4096}).value();
+  AlignedBytes blocks(4 * StorageFile::alignment);
+  Rng rng(1);
+  std::ranges::generate(blocks.span(), [&] { return static_cast<std::byte>(rng()); });
+  PageRequest whole{.verb = PageVerb::put,
+                    .key = {.low = 1},
+                    .data = blocks.data(),
+                    .bytes = blocks.span().size(),
+                    .status = {}};
+  run(*store, {&whole, 1});
+  AlignedBytes parts(2 * StorageFile::alignment);
+  PageRequest some{.verb = PageVerb::get_part,
+                   .key = {.low = 1},
+                   .data = parts.data(),
+                   .bytes = parts.span().size(),
+                   .offset = StorageFile::alignment,
+                   .status = {}};
+  run(*store, {&some, 1});
+  ASSERT_TRUE(some.status);
+  EXPECT_TRUE(std::ranges::equal(parts.span(), blocks.span().subspan(4096, 8192)));
+}
+
 TEST_F(NvmeStoreTest, RefusesAPageThatDoesNotFitAndKeepsTheOneThere) {
   const auto store = open().value();
   ASSERT_TRUE(put(*store, 1, 1));
@@ -117,7 +170,7 @@ TEST_F(NvmeStoreTest, TakesNoMorePagesThanItsDirectoryHolds) {
   run(*store, batch);
   EXPECT_EQ(std::ranges::count_if(batch, [](const auto& one) { return one.status.has_value(); }),
             3);
-  EXPECT_EQ(store->state().pages, 3U);
+  EXPECT_EQ(store->usage().pages, 3U);
   EXPECT_TRUE(put(*store, 0, 2));  // one that is there
   ASSERT_TRUE(erase(*store, 0));
   EXPECT_TRUE(put(*store, 4, 1));
@@ -203,6 +256,9 @@ TEST_F(NvmeStoreTest, RefusesOptionsThatCannotBe) {
   EXPECT_THAT(refusal({.queue = {.depth = 0}}), HasSubstr("depth 0 is not between 1 and 4094"));
   EXPECT_THAT(refusal({.queue = {.depth = 4095}}), HasSubstr("not between"));
   EXPECT_THAT(refusal({.contents = std::string(513, 'x')}), HasSubstr("at most 512"));
+  for (const std::uint64_t bytes : {0U, 2048U, 12288U, 2U << 20}) {
+    EXPECT_THAT(refusal({.part_bytes = bytes}), HasSubstr("no power of two from 4096 to 1048576"));
+  }
 }
 
 /// Each way to take a file away from a store.
@@ -253,9 +309,9 @@ TEST_F(NvmeStoreTest, IsThereForItsOwnProcessAlone) {
     Bytes bytes = content(1, 2);
     PageRequest one = request(PageVerb::put, 1, bytes);
     const auto ticket = store->submit({&one, 1});
+    store->cancel({.number = 1});
     const bool refused = !ticket && ticket.error().code == Errc::unsupported &&
-                         !store->poll({.number = 1}) && !store->wait({.number = 1}, patience) &&
-                         !store->state().degraded.empty();
+                         store->usage() == StoreUsage{} && !store->state().degraded.empty();
     store.reset();
     ::_exit(refused ? 0 : 1);
   }
@@ -303,7 +359,55 @@ TEST_F(NvmeStoreTest, ServesManyThreads) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(store->state().pages, 20U);
+  EXPECT_EQ(store->usage().pages, 20U);
+}
+
+/// Puts, gets, parts and cancels of the same few pages by several threads: of whatever is read, all
+/// is of one version.
+TEST_F(NvmeStoreTest, NeverShowsPartsOfTwoVersions) {
+  using Words = std::vector<std::uint64_t>;
+  constexpr std::size_t words = 5000;  // ten parts
+  const auto store = open({.contents = "rows", .part_bytes = 4096}).value();
+  std::atomic<std::uint64_t> version{0};
+  const std::uint64_t seed = fuzz_seed(25);
+  const std::uint64_t steps = std::min<std::uint64_t>(fuzz_steps() / 20, 200);
+  const auto work = [&](std::uint64_t thread) {
+    Rng rng(seed, {thread});
+    for (std::uint64_t step = 0; step < steps; ++step) {
+      std::vector<Words> memory(6, Words(words));
+      std::vector<PageRequest> batch;
+      for (Words& each : memory) {
+        const PageVerb verb = std::array{PageVerb::put, PageVerb::get, PageVerb::get_part,
+                                         PageVerb::get_part, PageVerb::erase}[rng.below(5)];
+        if (verb == PageVerb::put) std::ranges::fill(each, ++version);
+        const std::size_t first = verb == PageVerb::get_part ? rng.below(words) : 0;
+        each.resize(verb == PageVerb::get_part ? 1 + rng.below(words - first) : words);
+        batch.push_back({.verb = verb,
+                         .key = {.low = rng.below(3)},
+                         .data = reinterpret_cast<std::byte*>(each.data()),
+                         .bytes = each.size() * sizeof(std::uint64_t),
+                         .offset = first * sizeof(std::uint64_t),
+                         .status = {}});
+      }
+      const auto priority = rng.below(2) == 0 ? Priority::awaited : Priority::background;
+      const StoreTicket ticket = store->submit(batch, {.priority = priority}).value();
+      if (rng.below(3) == 0) store->cancel(ticket);
+      ASSERT_TRUE(ticket.done.wait(patience));
+      for (std::size_t i = 0; i < batch.size(); ++i) {
+        if (batch[i].status) {
+          ASSERT_EQ(std::ranges::count(memory[i], memory[i].front()), std::ssize(memory[i]));
+          ASSERT_EQ(memory[i].front() == 0, batch[i].verb == PageVerb::erase);
+          continue;
+        }
+        const Errc code = batch[i].status.error().code;  // no such page, or cancelled
+        ASSERT_TRUE(code == Errc::invalid_argument || code == Errc::cancelled);
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (std::uint64_t thread = 0; thread < 4; ++thread) threads.emplace_back(work, thread);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(store->usage().reserved_bytes, 0U);
 }
 
 /// A process that puts versions 1, 2, ... of ten pages, and says which it has put, until it is

@@ -81,7 +81,7 @@ TEST_F(Mover, ErasesAPageWithItsLastReference) {
   mover_.reset();
   PageRequest find{.verb = PageVerb::find, .key = {.high = 7, .low = 1}};
   const StoreTicket asked = store_->submit({&find, 1}).value();
-  ASSERT_TRUE(store_->wait(asked, deadline).has_value());
+  ASSERT_TRUE(asked.done.wait(deadline).has_value());
   EXPECT_FALSE(find.status.has_value());
 }
 
@@ -126,7 +126,7 @@ TEST_F(Mover, GivesALateBatchUpAndGoesOn) {
   PageMover::Page page = filled(1);
   mover_->demote({&page, 1});
   pool_->release(page.host);
-  store_->arm({.delay = std::chrono::hours{1}});
+  store_->arm({.holds = true});
   ASSERT_TRUE(mover_->promote({&page, 1}).has_value());
   ASSERT_FALSE(page.status.has_value());
   store_->arm({});

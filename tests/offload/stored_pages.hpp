@@ -35,7 +35,7 @@ inline PageRequest request(PageVerb verb, std::uint64_t key, Bytes& bytes) {
 inline void run(Store& store, std::span<PageRequest> batch) {
   const auto ticket = store.submit(batch);
   ASSERT_TRUE(ticket);
-  ASSERT_TRUE(store.wait(*ticket, patience));
+  ASSERT_TRUE(ticket->done.wait(patience));
 }
 
 inline Status run_one(Store& store, PageVerb verb, std::uint64_t key, Bytes& bytes) {
@@ -55,6 +55,17 @@ inline Status erase(Store& store, std::uint64_t key) {
 inline Result<Bytes> get(Store& store, std::uint64_t key) {
   Bytes bytes(content(key, 0).size());
   TERRACE_TRY(run_one(store, PageVerb::get, key, bytes));
+  return bytes;
+}
+
+/// The same of some bytes of a page.
+inline Result<Bytes> get_part(Store& store, std::uint64_t key, std::size_t offset,
+                              std::size_t count) {
+  Bytes bytes(count);
+  PageRequest one = request(PageVerb::get_part, key, bytes);
+  one.offset = offset;
+  run(store, {&one, 1});
+  TERRACE_TRY(one.status);
   return bytes;
 }
 

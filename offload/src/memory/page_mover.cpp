@@ -14,7 +14,7 @@ constexpr PageHandle no_page{.region = PageHandle::no_region};
 PageMover::~PageMover() {
   tidy_up();
   for (Batch& batch : under_way_) {
-    static_cast<void>(options_.store->wait(batch.ticket, options_.deadline));
+    static_cast<void>(batch.ticket.done.wait(options_.deadline));
     end(batch);
   }
   // Where this was the store's last user, the store ends what it is still at, before its requests
@@ -29,9 +29,9 @@ void PageMover::end(Batch& batch) noexcept {
 
 void PageMover::forget_ended() {
   std::erase_if(under_way_, [&](Batch& batch) {
-    const bool ended = options_.store->poll(batch.ticket).value_or(true);
-    if (ended) end(batch);
-    return ended;
+    if (!batch.ticket.done.is_set()) return false;
+    end(batch);
+    return true;
   });
 }
 
@@ -56,12 +56,13 @@ Status PageMover::carry_out(Batch& batch) {
     return tl::unexpected(ticket.error());
   }
   batch.ticket = *ticket;
-  const Status waited = options_.store->wait(batch.ticket, options_.deadline);
-  if (waited || options_.store->poll(batch.ticket).value_or(true)) {
+  const Status waited = batch.ticket.done.wait(options_.deadline);
+  if (!waited) options_.store->cancel(batch.ticket);
+  if (batch.ticket.done.is_set()) {
     end(batch);
     return {};
   }
-  // The store may still be at some of them.
+  // The device is still at some of them.
   const std::lock_guard lock(mutex_);
   under_way_.push_back(std::move(batch));
   return waited;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "event_progress.hpp"
+
 namespace terrace::offload {
 
 Status ExecutedQueue::make_room() {
@@ -40,6 +42,11 @@ Status ExecutedQueue::do_wait_for(Ticket ticket) {
   // Work that is done holds nothing up; a failure has to fail the work behind it, in its turn.
   if (awaited->is_done(ticket.number) && awaited->outcome(ticket.number)) return {};
   return enqueue([&](Piece& piece) { piece.make_wait(awaited, ticket.number); }).map([](Ticket) {});
+}
+
+Status ExecutedQueue::do_wait_for_event(const Event& event) {
+  const std::shared_ptr<Progress> awaited = progress_of(event);
+  return enqueue([&](Piece& piece) { piece.make_wait(awaited, event_number); }).map([](Ticket) {});
 }
 
 Result<bool> ExecutedQueue::do_poll(Ticket ticket) {

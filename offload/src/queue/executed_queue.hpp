@@ -41,6 +41,7 @@ class ExecutedQueue : public Queue {
   Result<Ticket> do_launch(Phase phase, Task task) override;
   Result<Ticket> do_record() override { return Ticket{this, progress().last()}; }
   Status do_wait_for(Ticket ticket) override;
+  Status do_wait_for_event(const Event& event) override;
   Result<bool> do_poll(Ticket ticket) override;
   Status do_wait(Ticket ticket, Duration timeout) override;
 

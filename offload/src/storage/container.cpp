@@ -12,7 +12,7 @@ namespace terrace::offload {
 Container::Container(const ContainerLayout& layout, const Superblock& superblock)
     : layout_(layout),
       superblock_(superblock),
-      directory_(layout.pages, superblock.pages_max),
+      directory_(layout.pages, {superblock.pages_max, superblock.part_bytes}),
       boot_mark_(boot_mark()),
       journal_block_(journal_copies * record_block_bytes),
       snapshot_piece_(piece_bytes) {}
@@ -94,6 +94,11 @@ Container::Snapshot Container::begin_snapshot() const {
   Snapshot begun{.records = directory_.records(), .superblock = superblock_};
   ++begun.superblock.generation;
   begun.superblock.snapshot_records = begun.records.size();
+  begun.superblock.snapshot_blocks = 0;
+  for (std::span<const PageRecord> left = begun.records; !left.empty();) {
+    left = left.subspan(count_of_block(left));
+    ++begun.superblock.snapshot_blocks;
+  }
   begun.superblock.first_number = next_number_;
   return begun;
 }
@@ -101,15 +106,16 @@ Container::Snapshot Container::begin_snapshot() const {
 FileTransfer Container::next_of_snapshot() {
   const std::uint64_t generation = snapshot_->superblock.generation;
   const auto piece = snapshot_piece_.span();
-  const std::span<const PageRecord> all = snapshot_->records;
   std::uint64_t blocks = 0;
   for (; blocks < piece.size() / disk_block; ++blocks) {
-    const std::uint64_t number = snapshot_->blocks_written + blocks;
-    const std::size_t from = number * records_of_block;
-    if (from >= all.size()) break;
-    const auto records = all.subspan(from, std::min(records_of_block, all.size() - from));
+    const auto left =
+        std::span<const PageRecord>(snapshot_->records).subspan(snapshot_->records_taken);
+    if (left.empty()) break;
+    const auto records = left.first(count_of_block(left));
     write_records(piece.subspan(blocks * disk_block, disk_block),
-                  {RecordPurpose::snapshot, generation, number}, records);
+                  {RecordPurpose::snapshot, generation, snapshot_->blocks_written + blocks},
+                  records);
+    snapshot_->records_taken += records.size();
   }
   snapshot_->blocks_under_way = blocks;
   const std::uint64_t offset =

@@ -27,8 +27,9 @@ namespace terrace::offload {
 
 struct ContainerOptions {
   std::uint64_t pages_max = 0;
-  std::uint64_t file_bytes = 0;  ///< at least, if it is made; 0 = as many as the file has
-  std::string contents = {};     ///< whose pages these are; at most Superblock::contents_max bytes
+  std::uint64_t part_bytes = disk_block;  ///< of pages: PageParts
+  std::uint64_t file_bytes = 0;           ///< at least, if it is made; 0 = as many as the file has
+  std::string contents = {};  ///< whose pages these are; at most Superblock::contents_max bytes
 };
 
 /// What open() found damaged.
@@ -59,7 +60,7 @@ class Container {
 
   /// Whether records can be written now: no others are on their way, and the journal has room.
   [[nodiscard]] bool takes_records() const noexcept;
-  /// Returns the transfer that writes records, at most records_of_block.
+  /// Returns the transfer that writes records, at most those of a block.
   [[nodiscard]] FileTransfer write(std::span<const PageRecord> records);
   /// Hears that they were written: takes them over and frees what they free.
   void records_written();
@@ -74,7 +75,8 @@ class Container {
   /// a flush.
   struct Snapshot {
     std::vector<PageRecord> records;
-    Superblock superblock;  ///< that will hold
+    Superblock superblock;          ///< that will hold
+    std::size_t records_taken = 0;  ///< that are in blocks which are written or under way
     std::uint64_t blocks_written = 0;
     std::uint64_t blocks_under_way = 0;
     std::size_t superblocks_written = 0;
@@ -83,7 +85,7 @@ class Container {
 
     /// Whether all of its blocks are written.
     [[nodiscard]] bool is_whole() const noexcept {
-      return blocks_written * records_of_block >= records.size();
+      return blocks_written == superblock.snapshot_blocks;
     }
   };
 

@@ -48,10 +48,9 @@ struct ContainerLayout {
   FilePart pages = {};
   bool operator==(const ContainerLayout&) const = default;
 
-  /// Divides a file for at most so many pages.
+  /// Divides a file of `superblock.file_bytes`, by what it says of pages.
   /// Errors: invalid_argument: the file is too small for these and a page.
-  [[nodiscard]] static Result<ContainerLayout> divide(std::uint64_t file_bytes,
-                                                      std::uint64_t pages_max,
+  [[nodiscard]] static Result<ContainerLayout> divide(const struct Superblock& superblock,
                                                       std::string_view path);
 };
 
@@ -60,8 +59,10 @@ struct Superblock {
 
   std::uint64_t generation = 0;  ///< of the snapshot that holds; odd ones lie in the second place
   std::uint64_t snapshot_records = 0;
+  std::uint64_t snapshot_blocks = 0;
   std::uint64_t first_number = 0;  ///< of the journal's blocks: the first that is newer
   std::uint64_t pages_max = 0;
+  std::uint64_t part_bytes = 0;  ///< of pages: PageParts
   std::uint64_t file_bytes = 0;
   std::string contents = {};  ///< the store's: whose pages they are
 };

@@ -1,6 +1,7 @@
 // How a container is opened: what its blocks say, and what of them is damaged.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <optional>
 #include <utility>
 
@@ -72,6 +73,10 @@ Status check(const StorageFile& file, const Superblock& found, const ContainerOp
                 "{}: holds pages of {}, not of {}; name another file, or remove it", file.path(),
                 found.contents, options.contents);
   }
+  if (!std::has_single_bit(found.part_bytes) || found.part_bytes < disk_block) {
+    return fail(Errc::io_error, "{}: its superblock cannot be right; name another file",
+                file.path());
+  }
   if (found.file_bytes > file.bytes()) {
     return fail(Errc::io_error, "{}: has {} bytes of the {} it was made with; name another file",
                 file.path(), file.bytes(), found.file_bytes);
@@ -94,9 +99,7 @@ Result<std::unique_ptr<Container>> Container::open(StorageFile& file, FileQueue&
   TERRACE_ASSIGN(const FoundSuperblock found, find_superblock(file, queue));
   if (!found.newest) return create(file, queue, options);
   TERRACE_TRY(check(file, *found.newest, options));
-  TERRACE_ASSIGN(
-      const ContainerLayout layout,
-      ContainerLayout::divide(found.newest->file_bytes, found.newest->pages_max, file.path()));
+  TERRACE_ASSIGN(const ContainerLayout layout, ContainerLayout::divide(*found.newest, file.path()));
   std::unique_ptr<Container> container(new Container(layout, *found.newest));
   TERRACE_TRY(container->read(file, queue));
   container->damage_.mended = container->mend(file, queue, found.is_it);
@@ -108,10 +111,11 @@ Result<std::unique_ptr<Container>> Container::create(StorageFile& file, FileQueu
                                                      const ContainerOptions& options) {
   // A file of zeros that is too short is of a process that ended while it made the file.
   if (options.file_bytes > file.bytes()) TERRACE_TRY(file.grow(options.file_bytes));
-  const Superblock superblock{
-      .pages_max = options.pages_max, .file_bytes = file.bytes(), .contents = options.contents};
-  TERRACE_ASSIGN(const ContainerLayout layout,
-                 ContainerLayout::divide(superblock.file_bytes, superblock.pages_max, file.path()));
+  const Superblock superblock{.pages_max = options.pages_max,
+                              .part_bytes = options.part_bytes,
+                              .file_bytes = file.bytes(),
+                              .contents = options.contents};
+  TERRACE_ASSIGN(const ContainerLayout layout, ContainerLayout::divide(superblock, file.path()));
   std::unique_ptr<Container> container(new Container(layout, superblock));
   container->is_new_ = true;
   const Status written = container->write_all(file, queue);
@@ -131,25 +135,25 @@ Status Container::read(const StorageFile& file, FileQueue& queue) {
 }
 
 Status Container::read_snapshot(const StorageFile& file, FileQueue& queue) {
-  const std::uint64_t count = divide_up(superblock_.snapshot_records, records_of_block);
   FilePart part = snapshot_part(superblock_.generation);
-  if (count > part.blocks()) {
+  if (superblock_.snapshot_blocks > part.blocks()) {
     return fail(Errc::io_error, "{}: its superblock cannot be right; name another file",
                 file.path());
   }
-  part.bytes = count * disk_block;
-  return read_blocks(file, queue, part, [&](std::uint64_t at, const ReadBlock& bytes) {
+  part.bytes = superblock_.snapshot_blocks * disk_block;
+  std::uint64_t left = superblock_.snapshot_records;  // in damaged blocks, at the end
+  TERRACE_TRY(read_blocks(file, queue, part, [&](std::uint64_t at, const ReadBlock& bytes) {
     const auto found = bytes ? read_records(*bytes) : std::nullopt;
     const BlockName name{RecordPurpose::snapshot, superblock_.generation, at};
     if (!found || found->name != name) {
-      // The pages of a damaged one are lost, and no others.
       ++damage_.blocks;
-      damage_.lost += std::min<std::uint64_t>(records_of_block,
-                                              superblock_.snapshot_records - at * records_of_block);
       return;
     }
     for (const PageRecord& record : found->records) directory_.apply(record);
-  });
+    left -= std::min<std::uint64_t>(left, found->records.size());
+  }));
+  damage_.lost += left;
+  return {};
 }
 
 Result<std::vector<Container::Pair>> Container::read_ring(const StorageFile& file,
@@ -205,13 +209,13 @@ void Container::take_over(Pair pair) {
   damage_.blocks += journal_copies - pair.copies;
   if (!pair.records) {
     pair.records = RecordBlock{.name = {RecordPurpose::journal, boot_mark_, next_number_},
-                               .records = {{.voids_all = 1}}};
+                               .records = {{.voids_all = true}}};
   }
   for (const PageRecord& record : pair.records->records) {
-    if (record.voids_all == 0) {
-      directory_.apply(record);
-    } else {
+    if (record.voids_all) {
       damage_.lost += directory_.clear();
+    } else {
+      directory_.apply(record);
     }
   }
   if (pair.copies < journal_copies) to_mend_.push_back(std::move(*pair.records));

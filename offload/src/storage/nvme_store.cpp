@@ -22,23 +22,21 @@ NvmeStore::~NvmeStore() {
   Worker::keep(std::move(worker_));
 }
 
-Result<StoreTicket> NvmeStore::submit(std::span<PageRequest> batch) {
+Result<StoreTicket> NvmeStore::do_submit(std::span<PageRequest> batch,
+                                         const BatchOptions& options) {
   TERRACE_TRY(check_process());
-  TERRACE_ASSIGN(const StoreTicket ticket, worker_->batches().submit(batch));
+  TERRACE_ASSIGN(const StoreTicket ticket, worker_->batches().submit(batch, options));
   worker_->wake();
   return ticket;
 }
 
-Result<bool> NvmeStore::poll(StoreTicket ticket) {
-  TERRACE_TRY(check_process());
-  return worker_->batches().poll(ticket);
+void NvmeStore::cancel(const StoreTicket& ticket) noexcept {
+  if (!worker_->is_of_this_process()) return;
+  if (worker_->batches().cancel(ticket.number)) worker_->cancel_some();
 }
 
-Status NvmeStore::wait(StoreTicket ticket, Duration timeout) {
-  TERRACE_TRY(check_process());
-  const Status done = worker_->batches().wait(ticket, timeout);
-  if (!done && done.error().code == Errc::not_ready) worker_->give_up();
-  return done;
+StoreUsage NvmeStore::usage() const {
+  return worker_->is_of_this_process() ? worker_->usage() : StoreUsage{};
 }
 
 NvmeStoreState NvmeStore::state() const {

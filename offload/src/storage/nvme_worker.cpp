@@ -1,6 +1,7 @@
 #include "nvme_worker.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
@@ -10,6 +11,7 @@
 
 #include "store_errors.hpp"
 #include "terrace/core/assert.hpp"
+#include "terrace/core/bytes.hpp"
 
 namespace terrace::offload {
 namespace {
@@ -18,13 +20,16 @@ constexpr std::uint64_t page_bytes_each = 64 << 10;  // where no number of pages
 constexpr std::size_t page_bytes_max = std::size_t{1} << 30;
 constexpr std::size_t own_transfers = 2;  // of records and of a snapshot
 constexpr std::size_t store_depth_max = 4096 - own_transfers;
+constexpr std::uint64_t part_bytes_max = std::uint64_t{1} << 20;
 constexpr std::uint64_t bad_places_max = 16;  // a disk with more in one life is broken
 constexpr std::uint64_t records_tag = 0;
 constexpr std::uint64_t snapshot_tag = 1;
 
-bool is_made_of_blocks(const PageRequest& request) noexcept {
+/// Whether a piece of a page is just what a request names, in memory of whole blocks.
+bool needs_no_copy(const PageRequest& request, const PagePiece& piece) noexcept {
   constexpr std::size_t block = StorageFile::alignment;
-  return reinterpret_cast<std::uintptr_t>(request.data) % block == 0 && request.bytes % block == 0;
+  return reinterpret_cast<std::uintptr_t>(request.data) % block == 0 &&
+         request.bytes % block == 0 && request.bytes == piece.bytes;
 }
 
 tl::unexpected<Error> no_copy(const PageRequest& request) {
@@ -34,8 +39,8 @@ tl::unexpected<Error> no_copy(const PageRequest& request) {
       request.bytes, StorageFile::alignment);
 }
 
-tl::unexpected<Error> given_up() {
-  return fail(Errc::cancelled, "store nvme: the batch was given up before the request began");
+tl::unexpected<Error> cancelled() {
+  return fail(Errc::cancelled, "store nvme: the batch was cancelled before the request began");
 }
 
 }  // namespace
@@ -65,6 +70,12 @@ Status NvmeStore::Worker::start() {
     return fail(Errc::invalid_argument, "store nvme: its depth {} is not between 1 and {}",
                 options_.queue.depth, store_depth_max);
   }
+  if (!std::has_single_bit(options_.part_bytes) || options_.part_bytes < disk_block ||
+      options_.part_bytes > part_bytes_max) {
+    return fail(Errc::invalid_argument,
+                "store nvme: parts of {} bytes are no power of two from {} to {}",
+                options_.part_bytes, disk_block, part_bytes_max);
+  }
   std::promise<Status> opened;
   std::future<Status> outcome = opened.get_future();
   try {
@@ -76,9 +87,14 @@ Status NvmeStore::Worker::start() {
   return outcome.get();
 }
 
-void NvmeStore::Worker::give_up() noexcept {
-  any_given_up_ = true;
+void NvmeStore::Worker::cancel_some() noexcept {
+  any_cancelled_ = true;
   queue_->wake();
+}
+
+StoreUsage NvmeStore::Worker::usage() const {
+  const std::scoped_lock lock(mutex_);
+  return usage_;
 }
 
 NvmeStoreState NvmeStore::Worker::state() const {
@@ -125,6 +141,7 @@ Status NvmeStore::Worker::set_up() {
                                       : std::max<std::uint64_t>(bytes / page_bytes_each, 1);
   TERRACE_ASSIGN(container_, Container::open(file_, *queue_,
                                              {.pages_max = pages_max,
+                                              .part_bytes = options_.part_bytes,
                                               .file_bytes = options_.file.bytes,
                                               .contents = options_.contents}));
   passages_.resize(own_transfers + options_.queue.depth);
@@ -142,7 +159,7 @@ Status NvmeStore::Worker::set_up() {
     state_.direct = file_.direct();
     state_.registered_bytes = queue_->registered_bytes();
   }
-  publish();
+  publish_usage();
   return {};
 }
 
@@ -169,57 +186,48 @@ void NvmeStore::Worker::serve() {
 
 void NvmeStore::Worker::advance() {
   take_new();
-  if (any_given_up_.exchange(false) || stops_) cancel_given_up();
+  if (any_cancelled_.exchange(false) || stops_) end_cancelled();
+  begin_some();
   write_snapshot();
-  do {
-    begin_some();
-    write_records();
-  } while (has_room() && !granted_.empty());  // what could not be written freed its key
+  while (write_records()) begin_some();  // that waited for keys of what could not be written
   hand_over();
 }
 
 void NvmeStore::Worker::take_new() {
   for (auto& batch : batches_.take()) {
-    for (PageRequest& request : batch->requests) ready_.push_back({batch, &request});
+    for (PageRequest& request : batch->requests) order_.add({batch, &request});
   }
 }
 
-void NvmeStore::Worker::cancel_given_up() {
-  const auto cancel = [&](const Work& work) {
-    if (!stops_ && !work.batch->given_up) return false;
-    conclude(work, given_up());
+void NvmeStore::Worker::end_cancelled() {
+  order_.take_out([&](const Work& work) {
+    if (!stops_ && !work.batch->is_cancelled) return false;
+    conclude(work, work.drops_page ? corrupt_page("nvme", work.request->key) : cancelled());
     return true;
-  };
-  std::erase_if(ready_, cancel);
-  for (auto& [key, works] : waiting_) std::erase_if(works, cancel);
+  });
 }
 
 bool NvmeStore::Worker::has_room() const noexcept { return !free_tags_.empty(); }
 
+std::optional<PageWork> NvmeStore::Worker::next() {
+  if (!has_room()) return std::nullopt;
+  const std::size_t background_max = std::max<std::size_t>(options_.queue.depth / 2, 1);
+  return order_.next(/*with_background=*/background_under_way_ < background_max);
+}
+
 void NvmeStore::Worker::begin_some() {
-  while (has_room() && !(granted_.empty() && ready_.empty())) {
-    const bool holds = !granted_.empty();
-    std::deque<Work>& from = holds ? granted_ : ready_;
-    Work work = std::move(from.front());
-    from.pop_front();
-    if (!holds) {
-      const auto [held, is_first] = waiting_.try_emplace(work.request->key);
-      if (!is_first) {
-        held->second.push_back(std::move(work));
-        continue;
-      }
-    }
-    begin(std::move(work));
-  }
+  while (auto work = next()) begin(std::move(*work));
 }
 
 void NvmeStore::Worker::begin(Work work) {
-  if (work.batch->given_up || stops_) return finish(work, given_up());
+  if (work.drops_page) return begin_drop(std::move(work));
+  if (work.batch->is_cancelled || stops_) return finish(work, cancelled());
   if (const Status memory = check_memory("nvme", *work.request); !memory) {
     return finish(work, memory);
   }
   switch (work.request->verb) {
     case PageVerb::get:
+    case PageVerb::get_part:
       return begin_get(std::move(work));
     case PageVerb::put:
       return begin_put(std::move(work));
@@ -233,12 +241,16 @@ void NvmeStore::Worker::begin(Work work) {
 
 void NvmeStore::Worker::begin_get(Work work) {
   const PageRequest& request = *work.request;
-  const PageDirectory::Page* const page = container_->directory().find(request.key);
+  const PageDirectory& directory = container_->directory();
+  const StoredPage* const page = directory.find(request.key);
   if (page == nullptr) return finish(work, unknown_page("nvme", request.key));
-  if (page->bytes != request.bytes) {
-    return finish(work, other_size("nvme", request, page->bytes));
+  if (const Status range = check_range("nvme", request, page->bytes); !range) {
+    return finish(work, range);
   }
-  send({.work = std::move(work), .extent = page->extent(), .checksum = page->checksum},
+  const PagePiece asked{request.verb == PageVerb::get ? 0 : request.offset, request.bytes};
+  send({.work = std::move(work),
+        .page = *page,
+        .piece = directory.parts_of(page->bytes).covering(asked)},
        FileTransfer::Direction::read);
 }
 
@@ -258,11 +270,17 @@ void NvmeStore::Worker::begin_put(Work work) {
   if (!extent) {
     return finish(work, fail(Errc::out_of_memory,
                              "store nvme has no room for {} bytes beside {} pages of {} bytes",
-                             request.bytes, directory.size(), directory.bytes()));
+                             request.bytes, directory.size(), directory.usage().page_bytes));
   }
   if (adds_page) ++new_pages_;
-  const std::uint64_t checksum = page_checksum(request.key, {request.data, request.bytes});
-  send({.work = std::move(work), .extent = *extent, .checksum = checksum, .adds_page = adds_page},
+  const PageParts parts = directory.parts_of(request.bytes);
+  StoredPage page{.offset = extent->offset,
+                  .bytes = static_cast<std::uint32_t>(request.bytes),
+                  .checksums = {request.key, {request.data, request.bytes}, parts}};
+  send({.work = std::move(work),
+        .page = std::move(page),
+        .piece = {0, request.bytes},
+        .adds_page = adds_page},
        FileTransfer::Direction::write);
 }
 
@@ -272,19 +290,29 @@ void NvmeStore::Worker::begin_erase(Work work) {
   changes_.push_back({.record = {.key = key}, .work = std::move(work), .outcome = {}});
 }
 
+/// No other request is at the page: its room may be used again once the record is there.
+void NvmeStore::Worker::begin_drop(Work work) {
+  const PageKey key = work.request->key;
+  const auto corrupt = corrupt_page("nvme", key);
+  // Another get of the page may have dropped it.
+  if (container_->directory().find(key) == nullptr) return finish(work, corrupt);
+  changes_.push_back({.record = {.key = key}, .work = std::move(work), .outcome = corrupt});
+}
+
 void NvmeStore::Worker::begin_find(Work work) {
   PageRequest& request = *work.request;
-  const PageDirectory::Page* const page = container_->directory().find(request.key);
+  const StoredPage* const page = container_->directory().find(request.key);
   request.bytes = page == nullptr ? 0 : page->bytes;
   finish(work, page == nullptr ? unknown_page("nvme", request.key) : Status{});
 }
 
 void NvmeStore::Worker::send(Passage passage, FileTransfer::Direction direction) {
   const PageRequest& request = *passage.work.request;
+  const std::size_t bytes = align_up(passage.piece.bytes, StorageFile::alignment);
   std::byte* data = request.data;
-  if (!is_made_of_blocks(request)) {
+  if (!needs_no_copy(request, passage.piece)) {
     try {
-      passage.copy = AlignedBytes(passage.extent.bytes);
+      passage.copy = AlignedBytes(bytes);
     } catch (const std::bad_alloc&) {
       if (direction == FileTransfer::Direction::write) take_back(passage);
       return finish(passage.work, no_copy(request));
@@ -296,35 +324,43 @@ void NvmeStore::Worker::send(Passage passage, FileTransfer::Direction direction)
   }
   const std::uint64_t tag = free_tags_.back();
   free_tags_.pop_back();
+  const bool is_background = passage.work.is_background();
+  if (is_background) ++background_under_way_;
   outgoing_.push_back({.direction = direction,
                        .data = data,
-                       .bytes = passage.extent.bytes,
-                       .offset = passage.extent.offset,
-                       .tag = tag});
+                       .bytes = bytes,
+                       .offset = passage.page.offset + passage.piece.begin,
+                       .tag = tag,
+                       .is_background = is_background});
   passages_[tag] = std::move(passage);
 }
 
 void NvmeStore::Worker::take_back(const Passage& passage) {
   if (passage.adds_page) --new_pages_;
-  container_->directory().give_back(passage.extent);
+  container_->directory().give_back(extent_of(passage.page));
 }
 
-void NvmeStore::Worker::write_records() {
-  if (changes_.empty()) return;
+bool NvmeStore::Worker::write_records() {
+  if (changes_.empty()) return false;
   if (!state_.degraded.empty()) {
-    return finish_changes(std::exchange(changes_, {}),
-                          fail(Errc::io_error, "store nvme writes no more: {}", state_.degraded));
+    finish_changes(std::exchange(changes_, {}),
+                   fail(Errc::io_error, "store nvme writes no more: {}", state_.degraded));
+    return true;
   }
-  if (!container_->takes_records()) return;
-  const auto count = static_cast<std::ptrdiff_t>(std::min(changes_.size(), records_of_block));
-  std::move(changes_.begin(), changes_.begin() + count, std::back_inserter(changes_under_way_));
-  changes_.erase(changes_.begin(), changes_.begin() + count);
+  if (!container_->takes_records()) return false;
   std::vector<PageRecord> records;
-  records.reserve(changes_under_way_.size());
-  for (const Change& change : changes_under_way_) records.push_back(change.record);
+  for (const Change& change :
+       std::span(changes_).first(std::min(changes_.size(), records_of_block))) {
+    records.push_back(change.record);
+  }
+  records.resize(count_of_block(records));
+  const auto behind = changes_.begin() + static_cast<std::ptrdiff_t>(records.size());
+  std::move(changes_.begin(), behind, std::back_inserter(changes_under_way_));
+  changes_.erase(changes_.begin(), behind);
   FileTransfer transfer = container_->write(records);
   transfer.tag = records_tag;
   outgoing_.push_back(transfer);
+  return false;
 }
 
 void NvmeStore::Worker::write_snapshot() {
@@ -332,11 +368,13 @@ void NvmeStore::Worker::write_snapshot() {
   auto transfer = container_->write_snapshot();
   if (!transfer) return;
   transfer->tag = snapshot_tag;
+  transfer->is_background = true;
   outgoing_.push_back(*transfer);
 }
 
 void NvmeStore::Worker::hand_over() {
   if (outgoing_.empty()) return;
+  publish_usage();
   const Status submitted = queue_->submit(outgoing_);
   TERRACE_ASSERT(submitted);  // there is a place in the queue for each tag
   outgoing_.clear();
@@ -349,48 +387,60 @@ void NvmeStore::Worker::hear(const FinishedTransfer& finished) {
     return container_->snapshot_written();
   }
   free_tags_.push_back(finished.tag);
-  arrived_.emplace_back(std::exchange(passages_[finished.tag], {}), finished.status);
+  Passage passage = std::exchange(passages_[finished.tag], {});
+  if (passage.work.is_background()) --background_under_way_;
+  arrived_.emplace_back(std::move(passage), finished.status);
 }
 
 void NvmeStore::Worker::passed(Passage passage, const Status& status) {
   const PageRequest& request = *passage.work.request;
-  if (request.verb == PageVerb::put) {
-    if (!status) {
-      const bool goes_on = is_for_place(passage.extent, status.error());
-      take_back(passage);
-      if (goes_on) {
-        granted_.push_front(std::move(passage.work));  // to another place
-        return;
-      }
-      degrade(status.error());
-      return finish(passage.work, status);
-    }
-    changes_.push_back({.record = {.key = request.key,
-                                   .offset = passage.extent.offset,
-                                   .checksum = passage.checksum,
-                                   .bytes = static_cast<std::uint32_t>(request.bytes)},
+  if (request.verb == PageVerb::put) return put_passed(std::move(passage), status);
+  if (!status) {
+    is_for_place(extent_of(passage.page), status.error());
+    return finish(passage.work, status);
+  }
+  const PagePiece& piece = passage.piece;
+  const std::byte* const data = passage.copy.data() == nullptr ? request.data : passage.copy.data();
+  const PageParts parts = container_->directory().parts_of(passage.page.bytes);
+  if (!passage.page.checksums.match(request.key, {data, piece.bytes}, piece.begin, parts)) {
+    return found_damage(std::move(passage.work));
+  }
+  if (data != request.data) {
+    const std::size_t skipped = request.verb == PageVerb::get ? 0 : request.offset - piece.begin;
+    std::memcpy(request.data, data + skipped, request.bytes);
+  }
+  finish(passage.work, {});
+}
+
+void NvmeStore::Worker::put_passed(Passage passage, const Status& status) {
+  if (status) {
+    const PageKey key = passage.work.request->key;
+    changes_.push_back({.record = {.key = key, .page = std::move(passage.page)},
                         .work = std::move(passage.work),
                         .outcome = {},
                         .adds_page = passage.adds_page});
     return;
   }
-  if (!status) {
-    is_for_place(passage.extent, status.error());
-    return finish(passage.work, status);
-  }
-  const std::byte* const data = passage.copy.data() == nullptr ? request.data : passage.copy.data();
-  if (page_checksum(request.key, {data, request.bytes}) != passage.checksum) {
-    {
-      const std::scoped_lock lock(mutex_);
-      ++state_.corrupt;
-    }
-    changes_.push_back({.record = {.key = request.key},
-                        .work = std::move(passage.work),
-                        .outcome = corrupt_page("nvme", request.key)});
+  const bool goes_on = is_for_place(extent_of(passage.page), status.error());
+  take_back(passage);
+  if (goes_on) {
+    order_.begin_again(std::move(passage.work));  // to another place
     return;
   }
-  if (data != request.data) std::memcpy(request.data, data, request.bytes);
-  finish(passage.work, {});
+  degrade(status.error());
+  finish(passage.work, status);
+}
+
+/// A page of which a part is damaged stays: others of its parts may be whole.
+void NvmeStore::Worker::found_damage(Work work) {
+  {
+    const std::scoped_lock lock(mutex_);
+    ++state_.corrupt;
+  }
+  const PageRequest& request = *work.request;
+  if (request.verb == PageVerb::get_part) return finish(work, corrupt_part("nvme", request));
+  work.drops_page = true;
+  order_.begin_again(std::move(work));
 }
 
 bool NvmeStore::Worker::is_for_place(const FileExtent& extent, const Error& error) {
@@ -410,7 +460,6 @@ void NvmeStore::Worker::records_passed(const Status& status) {
   } else {
     degrade(kept.error());
   }
-  publish();
   finish_changes(std::exchange(changes_under_way_, {}), kept);
 }
 
@@ -428,26 +477,20 @@ void NvmeStore::Worker::degrade(const Error& error) {
 }
 
 void NvmeStore::Worker::finish(const Work& work, const Status& status) {
-  const PageKey key = work.request->key;
+  order_.give_up(work.request->key);
   conclude(work, status);
-  const auto held = waiting_.find(key);
-  if (held->second.empty()) {
-    waiting_.erase(held);
-    return;
-  }
-  granted_.push_back(std::move(held->second.front()));
-  held->second.pop_front();
 }
 
 void NvmeStore::Worker::conclude(const Work& work, const Status& status) {
   work.request->status = status;
-  if (--work.batch->left == 0) batches_.finish(*work.batch);
+  if (--work.batch->left > 0) return;
+  publish_usage();  // before anybody knows that the batch is done
+  batches_.finish(*work.batch);
 }
 
-void NvmeStore::Worker::publish() {
+void NvmeStore::Worker::publish_usage() {
   const std::scoped_lock lock(mutex_);
-  state_.pages = container_->directory().size();
-  state_.page_bytes = container_->directory().bytes();
+  usage_ = container_->directory().usage();
 }
 
 }  // namespace terrace::offload

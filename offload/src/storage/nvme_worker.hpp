@@ -3,26 +3,23 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <future>
 #include <memory>
 #include <mutex>
-#include <unordered_map>
 #include <vector>
 
 #include "container.hpp"
-#include "page_batches.hpp"
+#include "request_order.hpp"
 #include "terrace/offload/aligned_bytes.hpp"
 #include "terrace/offload/nvme_store.hpp"
 #include "terrace/offload/thread.hpp"
 
 namespace terrace::offload {
 
-/// Requests on one key are carried out one after the other, others in any order: a request *holds*
-/// its key from its beginning to its end, and later ones wait for the key.
+/// Requests begin as RequestOrder has them, and end as the disk answers.
 ///
-/// Threads  open() and the end by the owner; batches(), wake(), give_up() and state() from any; all
-///          else by the worker's thread
+/// Threads  open() and the end by the owner; batches(), wake(), cancel_some(), usage() and state()
+///          from any; all else by the worker's thread
 class NvmeStore::Worker {
  public:
   Worker(StorageFile file, const NvmeStoreOptions& options);
@@ -40,8 +37,9 @@ class NvmeStore::Worker {
   [[nodiscard]] PageBatches& batches() noexcept { return batches_; }
   /// Has the thread look for new batches.
   void wake() noexcept { queue_->wake(); }
-  /// Has the thread cancel what has not begun of batches that were given up.
-  void give_up() noexcept;
+  /// Has the thread cancel what has not begun of batches that are marked.
+  void cancel_some() noexcept;
+  [[nodiscard]] StoreUsage usage() const;
   [[nodiscard]] NvmeStoreState state() const;
   /// Whether this is the process that opened the store, and not a child of it: a child has neither
   /// the thread nor the file, and locks may be held in it for ever.
@@ -54,16 +52,12 @@ class NvmeStore::Worker {
   static void keep(std::unique_ptr<Worker> worker);
 
  private:
-  /// A request with its batch.
-  struct Work {
-    std::shared_ptr<PageBatch> batch;
-    PageRequest* request = nullptr;
-  };
-  /// A request whose page is on its way.
+  using Work = PageWork;
+  /// A request whose page is on its way, or whole parts of it.
   struct Passage {
     Work work;
-    FileExtent extent = {};
-    std::uint64_t checksum = 0;
+    StoredPage page = {};
+    PagePiece piece = {};    ///< that is moved
     bool adds_page = false;  ///< a put of a page that is not there yet
     AlignedBytes copy = {};  ///< where the request's memory is not made of blocks
   };
@@ -83,22 +77,27 @@ class NvmeStore::Worker {
   /// Begins what can begin.
   void advance();
   void take_new();
-  void cancel_given_up();
+  void end_cancelled();
   void begin_some();
+  [[nodiscard]] std::optional<Work> next();
   void begin(Work work);
   void begin_get(Work work);
   void begin_put(Work work);
   void begin_erase(Work work);
+  void begin_drop(Work work);
   void begin_find(Work work);
   void send(Passage passage, FileTransfer::Direction direction);
   /// Takes back what a put was given that comes to nothing.
   void take_back(const Passage& passage);
-  void write_records();
+  /// Returns whether nothing is written, and requests have ended instead.
+  bool write_records();
   void write_snapshot();
   void hand_over();
 
   void hear(const FinishedTransfer& finished);
   void passed(Passage passage, const Status& status);
+  void put_passed(Passage passage, const Status& status);
+  void found_damage(Work work);
   /// Looks whether a transfer failed for its place; if so, the place is not used again.
   bool is_for_place(const FileExtent& extent, const Error& error);
   void records_passed(const Status& status);
@@ -110,7 +109,7 @@ class NvmeStore::Worker {
   /// The same of one that does not.
   void conclude(const Work& work, const Status& status);
   [[nodiscard]] bool has_room() const noexcept;
-  void publish();
+  void publish_usage();
 
   StorageFile file_;
   NvmeStoreOptions options_;
@@ -119,12 +118,11 @@ class NvmeStore::Worker {
   std::unique_ptr<Container> container_;
   Thread thread_;
   std::atomic<bool> stops_{false};
-  std::atomic<bool> any_given_up_{false};
+  std::atomic<bool> any_cancelled_{false};
 
-  std::deque<Work> ready_;                                              ///< without their keys yet
-  std::deque<Work> granted_;                                            ///< that hold their keys
-  std::unordered_map<PageKey, std::deque<Work>, PageKeyHash> waiting_;  ///< by keys that are held
-  std::vector<Passage> passages_;                                       ///< by tag
+  RequestOrder order_;
+  std::size_t background_under_way_ = 0;  ///< transfers
+  std::vector<Passage> passages_;         ///< by tag
   std::vector<std::uint64_t> free_tags_;
   std::vector<std::pair<Passage, Status>> arrived_;  ///< that are still to be looked at
   std::size_t new_pages_ = 0;                        ///< that are on their way
@@ -132,8 +130,9 @@ class NvmeStore::Worker {
   std::vector<Change> changes_under_way_;
   std::vector<FileTransfer> outgoing_;
 
-  mutable std::mutex mutex_;  ///< guards state_, and queue_ between the destructor and the thread
+  mutable std::mutex mutex_;  ///< guards both below, and queue_ between destructor and thread
   NvmeStoreState state_;
+  StoreUsage usage_;
 };
 
 }  // namespace terrace::offload

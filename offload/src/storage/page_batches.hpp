@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -17,21 +16,23 @@ namespace terrace::offload {
 
 /// A batch under way.
 struct PageBatch {
-  std::uint64_t number = 0;
+  StoreTicket ticket;
   std::span<PageRequest> requests;
+  BatchOptions options;
   std::size_t left = 0;  ///< requests without a status; the thread's that carries them out
-  std::atomic<bool> given_up{false};
+  std::atomic<bool> is_cancelled{false};
 };
 
-/// Threads  submit, poll and wait from any; take and finish from the thread that carries out
+/// Threads  submit and cancel from any; take and finish from the thread that carries out
 class PageBatches {
  public:
   PageBatches(std::string_view store, std::size_t batches_max)
       : store_(store), batches_max_(batches_max) {}
 
-  [[nodiscard]] Result<StoreTicket> submit(std::span<PageRequest> requests);
-  [[nodiscard]] Result<bool> poll(StoreTicket ticket);
-  [[nodiscard]] Status wait(StoreTicket ticket, Duration timeout);
+  [[nodiscard]] Result<StoreTicket> submit(std::span<PageRequest> requests,
+                                           const BatchOptions& options);
+  /// Marks a batch. Returns whether it is under way.
+  bool cancel(std::uint64_t number) noexcept;
 
   /// Returns the batches that came since, in order.
   [[nodiscard]] std::vector<std::shared_ptr<PageBatch>> take();
@@ -39,12 +40,9 @@ class PageBatches {
   void finish(const PageBatch& batch);
 
  private:
-  [[nodiscard]] bool is_done(std::uint64_t number) const { return !under_way_.contains(number); }
-
   std::string_view store_;
   std::size_t batches_max_;
   std::mutex mutex_;  ///< guards all below
-  std::condition_variable done_;
   std::uint64_t last_ = 0;
   std::map<std::uint64_t, std::shared_ptr<PageBatch>> under_way_;
   std::vector<std::shared_ptr<PageBatch>> new_;

@@ -7,16 +7,25 @@
 
 namespace terrace::offload {
 
-FileExtent PageDirectory::Page::extent() const noexcept {
-  return {offset, align_up(bytes, StorageFile::alignment)};
+FileExtent extent_of(const StoredPage& page) noexcept {
+  return {page.offset, align_up(page.bytes, StorageFile::alignment)};
 }
 
-PageDirectory::PageDirectory(const FilePart& pages, std::uint64_t pages_max)
-    : part_(pages), pages_max_(pages_max) {}
+PageDirectory::PageDirectory(const FilePart& pages, const DirectoryLimits& limits)
+    : part_(pages), limits_(limits) {}
 
-const PageDirectory::Page* PageDirectory::find(PageKey key) const {
+const StoredPage* PageDirectory::find(PageKey key) const {
   const auto found = pages_.find(key);
   return found == pages_.end() ? nullptr : &found->second;
+}
+
+StoreUsage PageDirectory::usage() const noexcept {
+  return {.pages = pages_.size(),
+          .pages_max = limits_.pages_max,
+          .page_bytes = page_bytes_,
+          .used_bytes = used_bytes_,
+          .reserved_bytes = part_.bytes - used_bytes_ - free_.bytes(),
+          .free_bytes = free_.bytes()};
 }
 
 std::optional<FileExtent> PageDirectory::take(std::uint64_t bytes) {
@@ -35,33 +44,39 @@ std::optional<FileExtent> PageDirectory::apply(const PageRecord& record) {
   std::optional<FileExtent> unused;
   const auto found = pages_.find(record.key);
   if (found != pages_.end()) {
-    unused = found->second.extent();
-    bytes_ -= found->second.bytes;
+    unused = extent_of(found->second);
+    page_bytes_ -= found->second.bytes;
+    used_bytes_ -= unused->bytes;
   }
-  if (record.bytes == 0) {
+  if (record.page.bytes == 0) {
     if (found != pages_.end()) pages_.erase(found);
     return unused;
   }
-  bytes_ += record.bytes;
-  pages_.insert_or_assign(
-      record.key,
-      Page{.offset = record.offset, .checksum = record.checksum, .bytes = record.bytes});
+  page_bytes_ += record.page.bytes;
+  used_bytes_ += extent_of(record.page).bytes;
+  pages_.insert_or_assign(record.key, record.page);
   return unused;
+}
+
+/// Whether a page may lie where it does, if all before `begin` is others'.
+bool PageDirectory::can_be(const StoredPage& page, std::uint64_t begin) const {
+  const FileExtent extent = extent_of(page);
+  return extent.offset >= begin && extent.offset % StorageFile::alignment == 0 &&
+         extent.offset <= part_.end() && extent.bytes <= part_.end() - extent.offset &&
+         page.checksums.count() == parts_of(page.bytes).count();
 }
 
 std::uint64_t PageDirectory::find_room() {
   std::vector<PageRecord> all = records();
-  std::ranges::sort(all, {}, &PageRecord::offset);
+  std::ranges::sort(all, {}, [](const PageRecord& record) { return record.page.offset; });
   std::uint64_t used = part_.begin;  // all before it is dealt with
   std::uint64_t dropped = 0;
   const auto leave_free = [&](std::uint64_t end) {
     if (end > used) give_back({used, end - used});
   };
   for (const PageRecord& record : all) {
-    const FileExtent extent = find(record.key)->extent();
-    const bool fits = extent.offset >= used && extent.offset % StorageFile::alignment == 0 &&
-                      extent.offset <= part_.end() && extent.bytes <= part_.end() - extent.offset;
-    if (!fits) {
+    const FileExtent extent = extent_of(record.page);
+    if (!can_be(record.page, used)) {
       apply({.key = record.key});
       ++dropped;
       continue;
@@ -74,17 +89,14 @@ std::uint64_t PageDirectory::find_room() {
 }
 
 std::uint64_t PageDirectory::clear() {
-  bytes_ = 0;
+  page_bytes_ = used_bytes_ = 0;
   return std::exchange(pages_, {}).size();
 }
 
 std::vector<PageRecord> PageDirectory::records() const {
   std::vector<PageRecord> all;
   all.reserve(pages_.size());
-  for (const auto& [key, page] : pages_) {
-    all.push_back(
-        {.key = key, .offset = page.offset, .checksum = page.checksum, .bytes = page.bytes});
-  }
+  for (const auto& [key, page] : pages_) all.push_back({.key = key, .page = page});
   return all;
 }
 

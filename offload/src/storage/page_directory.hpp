@@ -19,24 +19,27 @@ struct FileExtent {
   std::uint64_t bytes = 0;
 };
 
+/// Returns the room that a page takes.
+[[nodiscard]] FileExtent extent_of(const StoredPage& page) noexcept;
+
+struct DirectoryLimits {
+  std::uint64_t pages_max = 0;
+  std::uint64_t part_bytes = 0;  ///< PageParts
+};
+
 /// Threads  one at a time
 class PageDirectory {
  public:
-  struct Page {
-    std::uint64_t offset = 0;
-    std::uint64_t checksum = 0;
-    std::uint32_t bytes = 0;
+  PageDirectory(const FilePart& pages, const DirectoryLimits& limits);
 
-    [[nodiscard]] FileExtent extent() const noexcept;
-  };
-
-  PageDirectory(const FilePart& pages, std::uint64_t pages_max);
-
-  [[nodiscard]] const Page* find(PageKey key) const;
+  [[nodiscard]] const StoredPage* find(PageKey key) const;
   [[nodiscard]] std::size_t size() const noexcept { return pages_.size(); }
-  /// Bytes of all pages, without what rounding up to blocks adds.
-  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
-  [[nodiscard]] std::uint64_t pages_max() const noexcept { return pages_max_; }
+  /// Once find_room() has been called.
+  [[nodiscard]] StoreUsage usage() const noexcept;
+  [[nodiscard]] std::uint64_t pages_max() const noexcept { return limits_.pages_max; }
+  [[nodiscard]] PageParts parts_of(std::uint64_t page_bytes) const noexcept {
+    return {page_bytes, limits_.part_bytes};
+  }
 
   /// Takes room for a page; nothing where none is left. Where the page is not recorded later, the
   /// room is to be given back.
@@ -50,8 +53,8 @@ class PageDirectory {
   std::optional<FileExtent> apply(const PageRecord& record);
 
   /// To be called once all records of a file have been taken over, and before any room is taken:
-  /// finds out what is free. Pages that cannot be, for they lie outside or in another, are dropped;
-  /// returns how many.
+  /// finds out what is free. Pages that cannot be, for they lie outside or in another, or have
+  /// another number of checksums than parts, are dropped; returns how many.
   std::uint64_t find_room();
   /// Drops all pages, at that time. Returns how many.
   std::uint64_t clear();
@@ -60,10 +63,13 @@ class PageDirectory {
   [[nodiscard]] std::vector<PageRecord> records() const;
 
  private:
+  [[nodiscard]] bool can_be(const StoredPage& page, std::uint64_t begin) const;
+
   FilePart part_;
-  std::uint64_t pages_max_;
-  std::unordered_map<PageKey, Page, PageKeyHash> pages_;
-  std::uint64_t bytes_ = 0;
+  DirectoryLimits limits_;
+  std::unordered_map<PageKey, StoredPage, PageKeyHash> pages_;
+  std::uint64_t page_bytes_ = 0;
+  std::uint64_t used_bytes_ = 0;  ///< with what rounding up to blocks adds
   FreeRanges<std::uint64_t> free_;
   std::unordered_set<std::uint64_t> bad_;  ///< offsets of retired room
 };

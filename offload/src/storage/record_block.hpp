@@ -6,23 +6,54 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "page_parts.hpp"
 #include "terrace/core/store.hpp"
 #include "terrace/offload/storage_file.hpp"
 
 namespace terrace::offload {
 
+/// Checksums of the parts of a page. Most pages have one part.
+class PartChecksums {
+ public:
+  PartChecksums() = default;
+  /// Computes those of a page's parts. Each is of key, number and bytes: a part at another's place
+  /// is wrong there.
+  PartChecksums(PageKey key, std::span<const std::byte> page, const PageParts& parts);
+  /// Takes over the first one, and the bytes of the others.
+  PartChecksums(std::uint64_t first, std::span<const std::byte> more);
+
+  [[nodiscard]] std::size_t count() const noexcept { return more_count_ + std::size_t{1}; }
+  [[nodiscard]] std::uint64_t operator[](std::size_t number) const noexcept {
+    return number == 0 ? first_ : more_[static_cast<std::ptrdiff_t>(number - 1)];
+  }
+  /// Returns whether whole parts of a page, which begin at `begin`, are as they were.
+  [[nodiscard]] bool match(PageKey key, std::span<const std::byte> bytes, std::uint64_t begin,
+                           const PageParts& parts) const noexcept;
+
+ private:
+  std::uint64_t first_ = 0;
+  std::uint32_t more_count_ = 0;
+  std::shared_ptr<const std::uint64_t[]> more_;  ///< never changed, so that copies share it
+};
+
+/// A page in the file.
+struct StoredPage {
+  std::uint64_t offset = 0;
+  std::uint32_t bytes = 0;
+  PartChecksums checksums = {};
+};
+
 /// Where a page lies, or that there is none any longer; or that no page is known of those recorded
 /// before.
 struct PageRecord {
   PageKey key = {};
-  std::uint64_t offset = 0;     ///< in the file
-  std::uint64_t checksum = 0;   ///< of key and bytes
-  std::uint32_t bytes = 0;      ///< 0 = the page was erased
-  std::uint32_t voids_all = 0;  ///< 1 = all that was recorded before; names no page
+  StoredPage page = {};    ///< of 0 bytes: the page was erased
+  bool voids_all = false;  ///< all that was recorded before; names no page
 };
 
 enum class RecordPurpose : std::uint64_t { journal = 1, snapshot = 2 };
@@ -36,9 +67,17 @@ struct BlockName {
 };
 
 inline constexpr std::size_t record_block_bytes = StorageFile::alignment;
+/// Most records of a block: those of pages of one part.
 inline constexpr std::size_t records_of_block = 101;
 
-/// Writes a block of at most records_of_block records.
+/// Returns how many blocks records of at most so many pages take, which have at most so many parts
+/// beyond one each.
+[[nodiscard]] std::uint64_t record_blocks_max(std::uint64_t pages, std::uint64_t more_parts);
+
+/// Returns how many of the first records fit into a block; at least one, where there is one.
+[[nodiscard]] std::size_t count_of_block(std::span<const PageRecord> records) noexcept;
+
+/// Writes a block of records that fit.
 void write_records(std::span<std::byte> block, const BlockName& name,
                    std::span<const PageRecord> records);
 
@@ -49,8 +88,5 @@ struct RecordBlock {
 
 /// Returns what a block says; nothing where its bytes are not what was written.
 [[nodiscard]] std::optional<RecordBlock> read_records(std::span<const std::byte> block);
-
-/// Returns the checksum of a page, with its key: a page at another's place is wrong there.
-[[nodiscard]] std::uint64_t page_checksum(PageKey key, std::span<const std::byte> bytes) noexcept;
 
 }  // namespace terrace::offload

@@ -21,6 +21,10 @@ constexpr std::uint64_t wake_mark = ~std::uint64_t{0};
 constexpr int registered_file = 0;
 /// By one system call: more cost less, and the disk stands still until all of them are told.
 constexpr std::size_t handed_over = 4;
+/// Threads of the kernel, which does in them what a file system does not do beside its caller: of
+/// files without O_DIRECT, and flushes. Else there would be four a CPU, and without a limit for
+/// files that are none.
+constexpr unsigned kernel_threads_max = 4;
 /// What the kernel takes as one piece of registered memory.
 constexpr std::size_t registered_max = std::size_t{1} << 30;
 
@@ -103,6 +107,9 @@ Status RingQueue::make_ring() {
   static_cast<void>(io_uring_ring_dontfork(&ring_));  // its memory holds it open, too
   // Waiting with a deadline takes no request then. Kernel 5.11.
   if ((ring_.features & IORING_FEAT_EXT_ARG) == 0) return no_ring(ENOSYS);
+  unsigned threads[] = {kernel_threads_max, kernel_threads_max};
+  // Kernels before 5.15 have the limits that they have.
+  static_cast<void>(io_uring_register_iowq_max_workers(&ring_, threads));
   return {};
 }
 

@@ -11,6 +11,7 @@
 
 #include "pending_transfer.hpp"
 #include "terrace/offload/thread.hpp"
+#include "waiting_transfers.hpp"
 
 namespace terrace::offload {
 namespace {
@@ -39,7 +40,7 @@ class ThreadedQueue final : public FileQueue {
   std::mutex mutex_;  ///< guards all below but the threads
   std::condition_variable more_work_;
   std::condition_variable news_;
-  std::deque<FileTransfer> waiting_;
+  WaitingTransfers waiting_;
   std::deque<FinishedTransfer> ended_;
   bool woken_ = false;
   bool stops_ = false;
@@ -83,7 +84,7 @@ void ThreadedQueue::wake() noexcept {
 void ThreadedQueue::do_submit(std::span<const FileTransfer> transfers) {
   {
     const std::scoped_lock lock(mutex_);
-    waiting_.insert(waiting_.end(), transfers.begin(), transfers.end());
+    waiting_.add(transfers);
   }
   more_work_.notify_all();
 }
@@ -105,8 +106,7 @@ void ThreadedQueue::work() {
   while (true) {
     more_work_.wait(lock, [&] { return stops_ || !waiting_.empty(); });
     if (stops_) return;
-    const FileTransfer transfer = waiting_.front();
-    waiting_.pop_front();
+    const FileTransfer transfer = waiting_.take();
     lock.unlock();
     const FinishedTransfer finished = carry_out(transfer);
     lock.lock();

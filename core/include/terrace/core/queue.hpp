@@ -9,7 +9,8 @@
 // The ordering rule, for all backends (tests/contract/queue_contract_test.cpp):
 //   1. Work of one queue runs in the order it was enqueued, one piece after the other.
 //   2. Queues are unordered towards each other, but for wait_for(ticket): what is enqueued after it
-//      starts when the ticket's work is done, and sees what that work wrote.
+//      starts when the ticket's work is done, and sees what that work wrote. wait_for(event) does
+//      the same with something that no queue does, as reading pages from a disk is; it never fails.
 //   3. A ticket is done when its work and all work before it on its queue is done.
 //   4. When a piece of work fails, its queue is *failed*: later work is skipped, every ticket from
 //      the failed one on reports the first error, and a queue that waits for such a ticket fails
@@ -30,6 +31,7 @@
 #include <utility>
 
 #include "terrace/core/clock.hpp"
+#include "terrace/core/event.hpp"
 #include "terrace/core/parallel.hpp"
 #include "terrace/core/result.hpp"
 #include "terrace/core/task.hpp"
@@ -131,6 +133,10 @@ class Queue {
   /// Makes work enqueued from now on start after `ticket` (of any queue of the same backend).
   [[nodiscard]] Status wait_for(Ticket ticket);
 
+  /// Makes work enqueued from now on start once `event` is set. One that is never set holds the
+  /// queue up until its end.
+  [[nodiscard]] Status wait_for(const Event& event);
+
   /// Returns whether the work of a ticket (of whatever queue) is done, or the error that ended it.
   [[nodiscard]] Result<bool> poll(Ticket ticket) {
     return ticket.queue == nullptr ? Result<bool>{true} : ticket.queue->do_poll(ticket);
@@ -158,6 +164,7 @@ class Queue {
   }
   virtual Result<Ticket> do_record() = 0;
   virtual Status do_wait_for(Ticket ticket) = 0;
+  virtual Status do_wait_for_event(const Event& event) = 0;
   virtual Result<bool> do_poll(Ticket ticket) = 0;
   virtual Status do_wait(Ticket ticket, Duration timeout) = 0;
 };

@@ -2,7 +2,12 @@
 //
 // A store never loses silently: a page that cannot be read back as it was written is an error of
 // that page (corrupt, io_error, invalid_argument for an unknown key), and the others of its batch
-// go on. Its caller fetches, or reports not_ready, or recomputes.
+// go on. Its caller fetches, or reports not_ready, or recomputes. A page of which some bytes are
+// damaged has the others still: get_part answers for what it moves alone.
+//
+//   TERRACE_ASSIGN(const StoreTicket ticket, store.submit(batch));
+//   TERRACE_TRY(copies.wait_for(ticket.done));   // copies behind it start when pages are there
+//   TERRACE_TRY(ticket.done.wait(patience));     // or the host waits, and looks at each status
 #pragma once
 
 #include <cstddef>
@@ -11,7 +16,7 @@
 #include <span>
 #include <string_view>
 
-#include "terrace/core/clock.hpp"
+#include "terrace/core/event.hpp"
 #include "terrace/core/result.hpp"
 
 namespace terrace {
@@ -34,24 +39,49 @@ struct PageKeyHash {
 
 enum class PageVerb : std::uint8_t {
   get,
+  get_part,  ///< moves some bytes of a page, and looks at no others but those close by
   put,
   erase,
   find,  ///< says of how many bytes the page is, which is not moved; 0 and an error for none
 };
 
 /// One page of a batch. Request and bytes must stay valid, and status unread, until the batch is
-/// done.
+/// done. A batch is done when each of its requests is, well or not.
 struct PageRequest {
   PageVerb verb = PageVerb::get;
   PageKey key = {};
-  std::byte* data = nullptr;  ///< get: target; put: source; others: unused
+  std::byte* data = nullptr;  ///< get, get_part: target; put: source; others: unused
   std::size_t bytes = 0;      ///< get and put must name the same size; find: set to it by the store
+  std::size_t offset = 0;     ///< get_part: of the first byte, in the page; others: unused
   Status status = {};         ///< set by the store
+};
+
+/// Which of the requests that could begin does.
+enum class Priority : std::uint8_t {
+  awaited,     ///< somebody waits, as a step does for its rows: before all `background` ones
+  background,  ///< nobody does, as of pages that are written behind
+};
+
+struct BatchOptions {
+  Priority priority = Priority::awaited;
 };
 
 /// A batch under way.
 struct StoreTicket {
   std::uint64_t number = 0;
+  Event done = {};  ///< set once, behind the last byte and status
+};
+
+/// What a store has, and has room for: its room is what is used, reserved and free.
+struct StoreUsage {
+  std::uint64_t pages = 0;
+  std::uint64_t pages_max = 0;       ///< most that it can have at a time
+  std::uint64_t page_bytes = 0;      ///< of all pages, as they were put
+  std::uint64_t used_bytes = 0;      ///< that pages take: their own, and what rounding adds
+  std::uint64_t reserved_bytes = 0;  ///< of puts under way, and of places that cannot be used
+  std::uint64_t free_bytes = 0;
+
+  bool operator==(const StoreUsage&) const = default;
 };
 
 /// Threads  safe from any thread
@@ -64,18 +94,28 @@ class Store {
 
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
 
-  /// Starts a batch. Requests on one key are carried out in the order they are submitted.
+  /// Starts a batch. Requests on one key are carried out in the order they are submitted, whatever
+  /// their priority: those before an awaited one are awaited, too.
   /// Errors: out_of_memory when too many batches are under way; invalid_argument where it is null;
   /// nothing was started then. A request that has bytes and no memory, or no verb, is an
   /// invalid_argument of its own.
-  [[nodiscard]] virtual Result<StoreTicket> submit(std::span<PageRequest> batch) = 0;
+  [[nodiscard]] Result<StoreTicket> submit(std::span<PageRequest> batch,
+                                           const BatchOptions& options = {}) {
+    return do_submit(batch, options);
+  }
 
-  /// Returns whether the batch is done; each request then has its status.
-  [[nodiscard]] virtual Result<bool> poll(StoreTicket ticket) = 0;
+  /// Has requests of a batch that have not begun end as cancelled: they have moved no byte and
+  /// changed nothing. Those that a device is at end as they would have. It waits for nothing: the
+  /// batch is done a moment later, or once the device has answered; its memory is the caller's
+  /// then.
+  virtual void cancel(const StoreTicket& ticket) noexcept = 0;
 
-  /// Waits for the batch. Errors: not_ready when `timeout` has passed; requests not yet begun then
-  /// end as cancelled. Those that a device is at go on: the batch is done once poll() says so.
-  [[nodiscard]] virtual Status wait(StoreTicket ticket, Duration timeout) = 0;
+  /// Returns what is there now: at least what batches have done that somebody knows to be done.
+  [[nodiscard]] virtual StoreUsage usage() const = 0;
+
+ private:
+  virtual Result<StoreTicket> do_submit(std::span<PageRequest> batch,
+                                        const BatchOptions& options) = 0;
 };
 
 }  // namespace terrace

@@ -32,6 +32,8 @@ struct FileTransfer {
   std::size_t bytes = 0;      ///< multiple of StorageFile::alignment, at most 1 GiB
   std::uint64_t offset = 0;   ///< in the file; multiple of StorageFile::alignment
   std::uint64_t tag = 0;      ///< the caller's: by it a finished transfer is known
+  /// Where the queue keeps transfers back, this one begins behind all others that have not begun.
+  bool is_background = false;
 };
 
 struct FinishedTransfer {
@@ -43,7 +45,8 @@ struct FinishedTransfer {
 /// The part of the system that carries transfers out.
 enum class FileEngine : std::uint8_t {
   best,      ///< io_uring, and threads where the system has none for this process
-  io_uring,  ///< Errors of open(): unsupported, with the reason
+  io_uring,  ///< with at most 4 threads of the kernel. Errors of open(): unsupported, with the
+             ///< reason
   threads,   ///< each by pread and pwrite
 };
 

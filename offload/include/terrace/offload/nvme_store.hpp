@@ -4,8 +4,8 @@
 //                                               .contents = "llama, f16, ..."}));
 //
 // A page is there once its put has ended well: whatever ends the process after that, it is read
-// back as it was written. Each page has a checksum (XXH3 of key and bytes), looked at on every get.
-// Three things take that back:
+// back as it was written. Each part of a page has a checksum (XXH3 of key, number and bytes),
+// looked at whenever it is read. Three things take that back:
 //
 // - The machine itself ends: pages of the last moments may be gone, or as they were before, for
 //   only snapshots of the directory are flushed.
@@ -46,6 +46,10 @@ struct NvmeStoreOptions {
   /// Most pages in a file that is made; 0 = one for each 64 KiB. A file that is there keeps its
   /// own.
   std::uint64_t pages_max = 0;
+  /// Of a page in a file that is made: so many bytes have a checksum of their own, and are read
+  /// where get_part asks for some of them; more in pages that would have over 256 of these parts. A
+  /// power of two, 4 KiB to 1 MiB. A file that is there keeps its own.
+  std::uint64_t part_bytes = 64 << 10;
   /// How transfers are made, at most 4094 at a time. Pages that lie in `memory` cost less.
   FileQueueOptions queue = {};
   std::size_t batches_max = 1024;  ///< under way
@@ -55,9 +59,7 @@ struct NvmeStoreOptions {
 };
 
 struct NvmeStoreState {
-  std::uint64_t pages = 0;
-  std::uint64_t page_bytes = 0;  ///< of all pages
-  /// Pages that were not what was written: found by gets, and all that are `lost`.
+  /// Gets, of pages or of parts, that found what was not written; and all pages that are `lost`.
   std::uint64_t corrupt = 0;
   /// Pages whose records open() gave up, for blocks of the directory are damaged. Those that were
   /// put again since their record was written are there all the same.
@@ -78,17 +80,21 @@ struct NvmeStoreState {
 };
 
 /// Pages have 1 byte to 1 GiB. A page that begins at a multiple of StorageFile::alignment in
-/// memory, and has a multiple of it in bytes, is moved without a copy.
+/// memory, and has a multiple of it in bytes, is moved without a copy; of some bytes of a page, so
+/// are whole parts.
+///
+/// Requests of priority `background` have at most half of NvmeStoreOptions::queue.depth under way:
+/// of the other half an awaited one has its place at once.
 ///
 /// Where the disk says of a place that it cannot be read or written (EIO), the place is not used
 /// again while the store is open, and a put goes to another; after 16 of them the store writes no
 /// more.
 ///
 /// Errors   of a request: invalid_argument: no such page, one of another size, or no memory;
-///          out_of_memory: no room for a put, the page that was there stays; corrupt: the page is
-///          dropped, while the store writes; io_error: the disk's, and of puts and erases all that
-///          follow an error in writing; cancelled: the batch was given up before the request began,
-///          or the store ended
+///          out_of_memory: no room for a put, the page that was there stays; corrupt: of a get: the
+///          page is dropped, while the store writes; of a get_part: it stays; io_error: the disk's,
+///          and of puts and erases all that follow an error in writing; cancelled: its batch was
+///          cancelled before it began, or the store ended
 ///          of a call: unsupported: in a child of fork()
 /// Threads  safe from any thread
 class NvmeStore final : public Store {
@@ -102,13 +108,16 @@ class NvmeStore final : public Store {
 
   /// Ends requests that are under way, and cancels those not yet begun. Where the disk does not
   /// answer for the queue's patience, what its transfers use is never freed, and the file stays
-  /// locked until the process ends; memory of the requests must stay, too.
+  /// locked until the process ends; memory of the requests must stay, too, and their batches are
+  /// never done.
   ~NvmeStore() override;
 
   [[nodiscard]] std::string_view name() const noexcept override { return "nvme"; }
-  [[nodiscard]] Result<StoreTicket> submit(std::span<PageRequest> batch) override;
-  [[nodiscard]] Result<bool> poll(StoreTicket ticket) override;
-  [[nodiscard]] Status wait(StoreTicket ticket, Duration timeout) override;
+  void cancel(const StoreTicket& ticket) noexcept override;
+
+  /// Rounding is up to StorageFile::alignment. Right as soon as the store is open; nothing in a
+  /// child of fork().
+  [[nodiscard]] StoreUsage usage() const override;
 
   [[nodiscard]] NvmeStoreState state() const;
 
@@ -116,6 +125,7 @@ class NvmeStore final : public Store {
   class Worker;
   explicit NvmeStore(std::unique_ptr<Worker> worker);
   [[nodiscard]] Status check_process() const;
+  Result<StoreTicket> do_submit(std::span<PageRequest> batch, const BatchOptions& options) override;
 
   std::unique_ptr<Worker> worker_;
 };
