@@ -50,7 +50,7 @@ test-release: python
 
 # Other instruction sets, and comparisons that compute for minutes with code that shorter tests run,
 # are check-all's.
-LONG_WITH_ASAN := kernels_on_|rows_below_the_host|Levels/RoundedSearches
+LONG_WITH_ASAN := kernels_on_|.*MemoryNeed|rows_below_the_host|Levels/RoundedSearches
 test-asan: packages
 	@cmake --preset host-asan
 	@cmake --build --preset host-asan --target terrace_memory_tests

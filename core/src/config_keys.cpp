@@ -419,6 +419,17 @@ constexpr std::array keys{
               .words = "auto|off",
               .meaning = "auto places host pools on the device's NUMA node"},
 
+    ConfigKey{.name = "tier.nvme.path",
+              .kind = text,
+              .default_text = "",
+              .meaning = "file for rows that host memory has no room for; empty for none"},
+    ConfigKey{.name = "tier.nvme.bytes",
+              .kind = size,
+              .default_text = "16GiB",
+              .low = 1 << 20,
+              .high = any_size,
+              .meaning = "size of that file, taken from the disk at once"},
+
     ConfigKey{.name = "threads.device",
               .kind = integer,
               .default_text = "1",

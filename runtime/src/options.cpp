@@ -155,6 +155,8 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
   options.refresh = {.tokens = config.integer("index.refresh_tokens")};
   options.block_tokens = config.integer("kv.block_tokens");
   options.cache = cache_options(config);
+  options.below_host.file = config.text("tier.nvme.path");
+  options.below_host.file_bytes = config.size_bytes("tier.nvme.bytes");
   options.planning.iterations = config.integers_or_auto("planning.iterations");
   options.planning.limits = {.iterations_min = config.integer("planning.iterations_min"),
                              .iterations_max = config.integer("planning.iterations_max")};

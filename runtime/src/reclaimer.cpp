@@ -28,11 +28,17 @@ void Reclaimer::leave(SequenceState& sequence) {
 
 Status Reclaimer::make_room(SequenceState& requester, FunctionRef<Status()> reserve) {
   Status reserved = make_spare_room(reserve);
-  while ((lacks(Tier::device, reserved) && spill(requester)) ||
-         (lacks(Tier::host, reserved) && send_rows_away(requester))) {
+  for (;;) {
+    if (lacks(Tier::device, reserved)) {
+      if (!spill(requester)) return reserved;
+    } else if (lacks(Tier::host, reserved) && runtime_.mover() != nullptr) {
+      const Status sent = send_rows_away(requester);
+      if (!sent) return tl::unexpected(reserved.error().while_doing(sent.error().message()));
+    } else {
+      return reserved;
+    }
     reserved = reserve();
   }
-  return reserved;
 }
 
 Status Reclaimer::make_spare_room(FunctionRef<Status()> reserve) {
@@ -52,17 +58,20 @@ bool Reclaimer::spill(SequenceState& requester) {
   return spilled;
 }
 
-bool Reclaimer::send_rows_away(SequenceState& requester) {
-  if (runtime_.mover() == nullptr) return false;
-  const auto send = [](SequenceState& sequence, bool patient) {
-    return sequence.send_rows_away(patient).value_or(0) > 0;
+Status Reclaimer::send_rows_away(SequenceState& requester) {
+  Status refused = fail(Errc::out_of_memory, "all rows on the host are in use");
+  const auto send = [&](SequenceState& sequence, bool patient) {
+    const Result<std::size_t> sent = sequence.send_rows_away(patient);
+    if (!sent) refused = tl::unexpected(sent.error());
+    return sent.value_or(0) > 0;
   };
-  return send(requester, /*patient=*/false) ||
-         take_from_other(requester,
-                         [&](SequenceState& other) {
-                           return other.may_send_rows_away() && send(other, false);
-                         }) ||
-         send(requester, /*patient=*/true);
+  const bool any = send(requester, /*patient=*/false) ||
+                   take_from_other(requester,
+                                   [&](SequenceState& other) {
+                                     return other.may_send_rows_away() && send(other, false);
+                                   }) ||
+                   send(requester, /*patient=*/true);
+  return any ? Status{} : refused;
 }
 
 bool Reclaimer::take_from_other(const SequenceState& requester,

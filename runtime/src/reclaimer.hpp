@@ -39,8 +39,9 @@ class Reclaimer {
   /// Makes a sequence give up one block that it can spare, the requester first. Returns whether
   /// there was such a block.
   bool spill(SequenceState& requester);
-  /// Makes a sequence send pages of rows to the store below the host. Returns whether some left.
-  bool send_rows_away(SequenceState& requester);
+  /// Makes a sequence send pages of rows to the store below the host, the requester first. Errors:
+  /// those of the store; out_of_memory where no page can leave.
+  Status send_rows_away(SequenceState& requester);
   /// Calls for sequences in no call of theirs until `take` returns true, and returns whether it
   /// did.
   bool take_from_other(const SequenceState& requester, FunctionRef<bool(SequenceState&)> take);

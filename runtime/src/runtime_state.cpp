@@ -6,6 +6,7 @@
 #include "sequence/sequence_state.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/offload/parallel.hpp"
+#include "terrace/offload/scratch_store.hpp"
 
 namespace terrace {
 namespace {
@@ -87,6 +88,21 @@ Result<RuntimeState::Policies> RuntimeState::make_policies(const RuntimeOptions&
   return policies;
 }
 
+Status RuntimeState::open_store(RuntimeOptions& options) {
+  RowsBelowHost& below = options.below_host;
+  if (below.store != nullptr || below.file.empty()) return {};
+  const Result<std::shared_ptr<Store>> store = offload::open_scratch_store(
+      {.path = below.file,
+       .bytes = below.file_bytes,
+       .page_bytes = options.block_tokens * options.shape.token_bytes()});
+  if (!store) return tl::unexpected(store.error().while_doing("tier.nvme"));
+  below.store = *store;
+  // Other runtimes of the process may have the same file.
+  static std::atomic<std::uint64_t> runtimes{0};
+  below.owner = runtimes.fetch_add(1, std::memory_order_relaxed);
+  return {};
+}
+
 Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions options,
                                                            std::unique_ptr<Backend> backend) {
   TERRACE_TRY(options.validate());
@@ -96,6 +112,7 @@ Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions option
   TERRACE_ASSIGN(Policies policies, make_policies(options));
   TERRACE_ASSIGN(const IndexLayout layout, policies.retrieval->index_layout(options.shape));
   TERRACE_TRY(check_policy(options, policies.retrieval->traits(), layout));
+  if (!policies.retrieval->traits().keeps_everything) TERRACE_TRY(open_store(options));
   // Near the rows that they cluster.
   TERRACE_ASSIGN(auto threads,
                  offload::make_parallel({.threads = options.host_threads,

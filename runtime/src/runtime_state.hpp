@@ -165,6 +165,8 @@ class RuntimeState {
   /// The policies that the options name, or bring. Errors: invalid_argument; unsupported where they
   /// do not go together.
   static Result<Policies> make_policies(const RuntimeOptions& options);
+  /// Opens the store that a file is named for.
+  static Status open_store(RuntimeOptions& options);
   RuntimeState(RuntimeOptions options, std::unique_ptr<Backend> backend, Policies policies,
                IndexLayout layout);
 

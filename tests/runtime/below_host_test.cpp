@@ -56,7 +56,7 @@ TEST_P(RowsBelowTheHost, ChangeNoBit) {
       const StoreBytes moved = drive.sequence().counters().store;
       EXPECT_GT(moved.written, 0U);
       EXPECT_GT(moved.read, 0U);
-      EXPECT_GT(below.memory->page_count(), 0U);
+      EXPECT_GT(below.memory->usage().pages, 0U);
     }
   }
 }
@@ -74,9 +74,9 @@ TEST(BelowTheHost, NothingIsLeftOfAClosedSequence) {
     Drive drive(*runtime, traffic);
     ASSERT_TRUE(drive.prefill(prompt).has_value());
     ASSERT_TRUE(drive.steps(2).has_value());
-    EXPECT_GT(below.memory->page_count(), 0U);
+    EXPECT_GT(below.memory->usage().pages, 0U);
   }
-  EXPECT_EQ(below.memory->page_count(), 0U);
+  EXPECT_EQ(below.memory->usage().pages, 0U);
 }
 
 TEST(BelowTheHost, RowsLeaveWhereHostMemoryHasNoRoomForThem) {

@@ -147,6 +147,9 @@ PolicyFigures make_figures(const RunJob& job, const Session& session, const Time
       .needles_form = job.needles_form,
       .cache = figures_of_cache(job, session, counters.cache),
       .bytes = counters.bytes,
+      .nvme = session.runtime->options().below_host.store == nullptr
+                  ? std::nullopt
+                  : std::optional(counters.store),
       .bytes_per_token = bytes_per_token(counters.bytes, job.context, steps),
       .seconds = timed.seconds,
       .attend_bytes_per_second = static_cast<double>(counters.attended * row_bytes) /

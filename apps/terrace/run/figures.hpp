@@ -82,6 +82,7 @@ struct PolicyFigures {
   std::string needles_form = {};  ///< empty = that of a file
   std::optional<CacheFigures> cache = {};
   LinkBytes bytes = {};
+  std::optional<StoreBytes> nvme = {};  ///< none without a file for rows
   BytesPerToken bytes_per_token = {};
   RunSeconds seconds = {};
   double attend_bytes_per_second = 0;

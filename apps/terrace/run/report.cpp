@@ -67,6 +67,11 @@ Json clustering_object(const PolicyFigures& figures) {
           {"hidden_ratio", or_null(figures.hidden_ratio)}};
 }
 
+Json nvme_object(const std::optional<StoreBytes>& nvme) {
+  if (!nvme) return nullptr;
+  return {{"bytes_read", nvme->read}, {"bytes_written", nvme->written}};
+}
+
 Json waits_object(std::span<const Duration> waits) {
   Json object = Json::object();
   for (std::size_t reason = 0; reason < waits.size(); ++reason) {
@@ -163,6 +168,7 @@ Json run_object(const PolicyFigures& figures) {
           {"index_bytes", figures.index_bytes},
           {"bytes", bytes_object(figures.bytes)},
           {"bytes_per_token", parts_object(figures.bytes_per_token)},
+          {"tiers", {{"nvme", nvme_object(figures.nvme)}}},
           {"seconds", seconds_object(figures.seconds)},
           {"attend_bytes_per_second", figures.attend_bytes_per_second},
           {"cache_upkeep_ratio", figures.cache_upkeep_ratio},

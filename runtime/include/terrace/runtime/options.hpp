@@ -87,7 +87,10 @@ struct PlanningOptions {
 /// Errors   a page that cannot be read back is an error of the call or the step of its sequence,
 ///          which stays as it was before: io_error, corrupt, or not_ready past the deadline
 struct RowsBelowHost {
-  std::shared_ptr<Store> store = nullptr;  ///< null = every row stays on the host
+  std::shared_ptr<Store> store = nullptr;  ///< null = that of `file`
+  /// Path of a file that the runtime makes and removes; empty = every row stays on the host.
+  std::string file = {};
+  std::uint64_t file_bytes = 0;  ///< its size, which is taken from the disk at once
   /// First half of the keys of pages. Of all users of the store at a time, one runtime has it.
   std::uint64_t owner = 0;
   /// Host memory that rows take before pages leave. Rows that are needed at once take more, up to
