@@ -2,6 +2,7 @@
 
 #include "runtime_state.hpp"
 #include "sequence/sequence_state.hpp"
+#include "terrace/core/bytes.hpp"
 
 namespace terrace {
 namespace {
@@ -49,9 +50,31 @@ Status Reclaimer::make_spare_room(FunctionRef<Status()> reserve) {
   return reserved;
 }
 
+bool Reclaimer::exceeds_limit(Tier tier) const noexcept {
+  const MemoryUsage usage = runtime_.backend->memory(tier);
+  return usage.in_use > usage.limit;
+}
+
+Status Reclaimer::shrink(Tier tier) {
+  const auto take = [&](SequenceState& other) {
+    if (tier == Tier::device) return other.is_idle() && other.spill_one();
+    return other.may_send_rows_away() && other.send_rows_away(/*patient=*/false).value_or(0) > 0;
+  };
+  bool may_take = tier == Tier::device || runtime_.mover() != nullptr;
+  do {
+    runtime_.trim_pools();
+    runtime_.pages().trim();
+    if (!exceeds_limit(tier)) return {};
+    may_take = may_take && take_from_other(nullptr, take);
+  } while (may_take);
+  const MemoryUsage usage = runtime_.backend->memory(tier);
+  return fail(Errc::out_of_memory, "{}.memory is {}, {} in use: close or pause a sequence",
+              to_string(tier), format_size(usage.limit), format_size(usage.in_use));
+}
+
 bool Reclaimer::spill(SequenceState& requester) {
   const bool spilled =
-      requester.spill_one() || take_from_other(requester, [](SequenceState& other) {
+      requester.spill_one() || take_from_other(&requester, [](SequenceState& other) {
         return other.is_idle() && other.spill_one();
       });
   runtime_.trim_pools();
@@ -66,7 +89,7 @@ Status Reclaimer::send_rows_away(SequenceState& requester) {
     return sent.value_or(0) > 0;
   };
   const bool any = send(requester, /*patient=*/false) ||
-                   take_from_other(requester,
+                   take_from_other(&requester,
                                    [&](SequenceState& other) {
                                      return other.may_send_rows_away() && send(other, false);
                                    }) ||
@@ -74,7 +97,7 @@ Status Reclaimer::send_rows_away(SequenceState& requester) {
   return any ? Status{} : refused;
 }
 
-bool Reclaimer::take_from_other(const SequenceState& requester,
+bool Reclaimer::take_from_other(const SequenceState* requester,
                                 FunctionRef<bool(SequenceState&)> take) {
   for (std::size_t i = 0;; ++i) {
     std::unique_lock<std::mutex> call;
@@ -84,7 +107,7 @@ bool Reclaimer::take_from_other(const SequenceState& requester,
       if (i >= sequences_.size()) return false;
       other = sequences_[i];
       // A call of its own is under way otherwise. Once it is taken the sequence cannot go.
-      if (other != &requester) call = std::unique_lock(other->mutex, std::try_to_lock);
+      if (other != requester) call = std::unique_lock(other->mutex, std::try_to_lock);
     }
     if (call.owns_lock() && take(*other)) return true;
   }

@@ -34,6 +34,9 @@ class Reclaimer {
   Status make_room(SequenceState& requester, FunctionRef<Status()> reserve);
   /// The same without taking anything from sequences.
   Status make_spare_room(FunctionRef<Status()> reserve);
+  /// Gives up what exceeds a tier's limit, as far as sequences can spare it. Errors: out_of_memory
+  /// where more stays in use.
+  Status shrink(Tier tier);
 
  private:
   /// Makes a sequence give up one block that it can spare, the requester first. Returns whether
@@ -44,7 +47,9 @@ class Reclaimer {
   Status send_rows_away(SequenceState& requester);
   /// Calls for sequences in no call of theirs until `take` returns true, and returns whether it
   /// did.
-  bool take_from_other(const SequenceState& requester, FunctionRef<bool(SequenceState&)> take);
+  bool take_from_other(const SequenceState* requester, FunctionRef<bool(SequenceState&)> take);
+  /// Whether more of a tier is in use than its limit allows.
+  [[nodiscard]] bool exceeds_limit(Tier tier) const noexcept;
 
   RuntimeState& runtime_;
   std::mutex mutex_;  ///< not held while anything is waited for

@@ -53,6 +53,15 @@ Result<MemoryNeed> Runtime::memory_need(const NeedQuery& query) const {
                     .index_bytes = terms.sparse_layers() * terms.index_bytes(terms.chunks())};
 }
 
+Status Runtime::set_limit(Tier tier, std::size_t bytes) {
+  if (tier != Tier::device && tier != Tier::host) {
+    return fail(Errc::invalid_argument, "tier {} has no limit; set device's or host's",
+                to_string(tier));
+  }
+  state_->set_limit(tier, bytes);
+  return state_->reclaimer.shrink(tier);
+}
+
 void Runtime::release_step_memory() { static_cast<void>(state_->release_step_memory()); }
 std::size_t Runtime::block_pool_bytes() const { return state_->block_pool_bytes(); }
 

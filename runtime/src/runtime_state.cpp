@@ -129,21 +129,28 @@ Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions option
                                               .purpose = Purpose::kv}));
     *pool = std::make_unique<offload::SlotPool>(std::move(blocks));
   }
-  offload::HostPageOptions pages{.page_bytes = state->block_bytes()};
-  if (state->options.below_host.store != nullptr) {
-    // The pool gives nothing back, and indexes and buffers need memory, too.
-    pages.bytes_max = state->backend->memory(Tier::host).limit / 4 * 3;
-  }
-  TERRACE_ASSIGN(state->pages_, offload::HostPagePool::create(*state->backend, pages));
+  TERRACE_ASSIGN(state->pages_, offload::HostPagePool::create(
+                                    *state->backend, {.page_bytes = state->block_bytes()}));
   if (const RowsBelowHost& below = state->options.below_host; below.store != nullptr) {
     state->mover_ = std::make_unique<offload::PageMover>(
         *state->pages_,
         offload::PageMoverOptions{
             .store = below.store, .owner = below.owner, .deadline = state->options.deadline});
   }
+  state->limit_pages();
   // Names are checked now, not at the first prompt.
   if (!state->options.cache.none()) TERRACE_TRY(make_resident_cache(state->options.cache, 1, 1));
   return state;
+}
+
+void RuntimeState::limit_pages() noexcept {
+  // Regions seldom come back, and indexes and buffers need memory, too.
+  if (mover_ != nullptr) pages_->set_bytes_max(backend->memory(Tier::host).limit / 4 * 3);
+}
+
+void RuntimeState::set_limit(Tier tier, std::size_t bytes) noexcept {
+  backend->set_limit(tier, bytes);
+  limit_pages();
 }
 
 std::size_t RuntimeState::most_kept(std::size_t mean) const noexcept {

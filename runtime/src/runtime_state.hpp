@@ -99,6 +99,8 @@ class RuntimeState {
   /// No work uses it any more.
   void take_back(std::unique_ptr<StepMemory> memory) noexcept;
 
+  void set_limit(Tier tier, std::size_t bytes) noexcept;
+
   /// Returns empty slabs, and memory that no step uses, to the backend; returns whether there was
   /// any.
   bool trim_pools();
@@ -169,6 +171,9 @@ class RuntimeState {
   static Status open_store(RuntimeOptions& options);
   RuntimeState(RuntimeOptions options, std::unique_ptr<Backend> backend, Policies policies,
                IndexLayout layout);
+
+  /// With a store below the host, pages leave a part of the host's memory to others.
+  void limit_pages() noexcept;
 
   std::unique_ptr<Parallel> cluster_threads_;
   std::mutex cluster_mutex_;

@@ -36,8 +36,10 @@ TEST_P(MemoryContract, RefusesWhatIsOverTheLimitAndNamesTheNumbers) {
   const auto refused = backend_->allocate({.bytes = 101, .purpose = Purpose::cache});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Errc::out_of_memory);
-  EXPECT_THAT(std::string(refused.error().message()),
-              HasSubstr("device.memory is 1 MiB, 1024 KiB in use; 101 B more wanted for cache"));
+  EXPECT_THAT(
+      std::string(refused.error().message()),
+      HasSubstr(
+          "device.memory is 1 MiB, 1024 KiB in use (cache 1024 KiB); 101 B more wanted for cache"));
   EXPECT_TRUE(backend_->allocate({.bytes = 100}));
   EXPECT_TRUE(backend_->allocate({.bytes = 101, .tier = Tier::host}));
 }

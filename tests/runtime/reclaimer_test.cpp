@@ -5,8 +5,10 @@
 #include <array>
 #include <atomic>
 #include <latch>
+#include <memory>
 #include <thread>
 
+#include "doubles/memory_store.hpp"
 #include "runtime/scenario.hpp"
 #include "sequence/sequence_state.hpp"
 
@@ -117,6 +119,62 @@ TEST(Reclaimer, HoldsUpNobodyElseWhileItWaitsForCopies) {
   prompt.join();
   EXPECT_TRUE(done.has_value()) << done.error().message();
   EXPECT_FALSE(has_all_on_device(other));
+}
+
+TEST(SetLimit, GivesDeviceMemoryUpAndSequencesGoOn) {
+  Scenario scenario = resident();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  const auto expected = testing::outputs_of(scenario, 300, 20);
+  const auto runtime = scenario.open();
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(300).has_value());
+  ASSERT_TRUE(drive.steps(10).has_value());
+  testing::forget_prompt(*runtime);
+  const std::size_t before = runtime->backend().memory(Tier::device).in_use;
+  ASSERT_TRUE(has_all_on_device(drive));
+  const Status set = runtime->set_limit(Tier::device, before * 3 / 4);
+  ASSERT_TRUE(set.has_value()) << set.error().message();
+  EXPECT_LE(runtime->backend().memory(Tier::device).in_use, before * 3 / 4);
+  EXPECT_FALSE(has_all_on_device(drive));
+  ASSERT_TRUE(drive.steps(10).has_value());
+  EXPECT_EQ(drive.outputs(), expected);
+  EXPECT_LE(runtime->backend().memory(Tier::device).in_use, before * 3 / 4);
+}
+
+TEST(SetLimit, SaysWhatStaysInUseAndHoldsAllTheSame) {
+  Scenario scenario;
+  const Traffic traffic(scenario.runtime.shape, 1);
+  const auto runtime = scenario.open();
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(300).has_value());
+  const Status set = runtime->set_limit(Tier::device, 1024);
+  ASSERT_FALSE(set.has_value());
+  EXPECT_EQ(set.error().code, Errc::out_of_memory);
+  {
+    Drive other(*runtime, traffic);
+    EXPECT_FALSE(other.prefill(300).has_value());
+  }
+  ASSERT_TRUE(runtime->set_limit(Tier::device, SIZE_MAX).has_value());
+  ASSERT_TRUE(drive.steps(20).has_value());
+  drive.expect_all_rows_right();
+  EXPECT_FALSE(runtime->set_limit(Tier::remote, 1024).has_value());
+}
+
+TEST(SetLimit, SendsRowsBelowTheHost) {
+  Scenario scenario;
+  scenario.runtime.policy = "streaming";
+  scenario.runtime.below_host.store = std::make_shared<doubles::MemoryStore>();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  const auto runtime = scenario.open();
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(300).has_value());
+  EXPECT_EQ(drive.sequence().counters().store.written, 0U);
+  // The last blocks stay, and with them a region of pages.
+  EXPECT_FALSE(runtime->set_limit(Tier::host, 64 << 10).has_value());
+  EXPECT_GT(drive.sequence().counters().store.written, 0U);
+  ASSERT_TRUE(runtime->set_limit(Tier::host, SIZE_MAX).has_value());
+  ASSERT_TRUE(drive.steps(20).has_value());
+  drive.expect_all_rows_right();
 }
 
 }  // namespace

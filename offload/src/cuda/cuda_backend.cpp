@@ -181,6 +181,11 @@ MemoryUsage CudaBackend::memory(Tier tier) const noexcept {
   return {};
 }
 
+void CudaBackend::set_limit(Tier tier, std::size_t bytes) noexcept {
+  if (tier == Tier::device) parts_->device_ledger.set_limit(bytes);
+  if (tier == Tier::host) parts_->host_ledger.set_limit(bytes);
+}
+
 void CudaBackend::reset_peak() noexcept {
   parts_->device_ledger.reset_peak();
   parts_->host_ledger.reset_peak();

@@ -98,6 +98,10 @@ MemoryUsage HostBackend::memory(Tier tier) const noexcept {
   return has(tier) ? arena(tier).ledger.usage() : MemoryUsage{};
 }
 
+void HostBackend::set_limit(Tier tier, std::size_t bytes) noexcept {
+  if (has(tier)) arena(tier).ledger.set_limit(bytes);
+}
+
 void HostBackend::reset_peak() noexcept {
   device_.ledger.reset_peak();
   host_.ledger.reset_peak();

@@ -63,6 +63,26 @@ Error HostPagePool::out_of_memory(std::size_t missing) const {
   return error;
 }
 
+void HostPagePool::set_bytes_max(std::size_t bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  options_.bytes_max = bytes;
+}
+
+std::size_t HostPagePool::trim() noexcept {
+  const std::lock_guard lock(mutex_);
+  std::size_t bytes = 0;
+  for (std::uint32_t region = 0; region < regions_.size(); ++region) {
+    Region& one = regions_[region];
+    const auto in_use = [](std::uint32_t references) { return references != 0; };
+    if (one.references.empty() || std::ranges::any_of(one.references, in_use)) continue;
+    bytes += one.references.size() * page_bytes_;
+    pages_ -= one.references.size();
+    std::erase_if(free_, [&](const PageHandle& page) { return page.region == region; });
+    one = {};
+  }
+  return bytes;
+}
+
 void HostPagePool::share(PageHandle page) noexcept {
   const std::lock_guard lock(mutex_);
   ++count_of(page);
@@ -123,9 +143,11 @@ Status HostPagePool::grow() {
 }
 
 void HostPagePool::add_region(Buffer memory, std::size_t pages) {
-  const auto region = static_cast<std::uint32_t>(regions_.size());
-  regions_.push_back(
-      {.memory = std::move(memory), .references = std::vector<std::uint32_t>(pages)});
+  // A region that was given back leaves its number.
+  auto place = std::ranges::find_if(regions_, [](const Region& one) { return !one.memory; });
+  if (place == regions_.end()) place = regions_.insert(place, Region{});
+  *place = {.memory = std::move(memory), .references = std::vector<std::uint32_t>(pages)};
+  const auto region = static_cast<std::uint32_t>(place - regions_.begin());
   pages_ += pages;
   free_.reserve(pages_);
   // Low addresses first: the last handle is taken first.

@@ -58,6 +58,7 @@ class HostBackend final : public Backend {
   [[nodiscard]] Result<std::unique_ptr<Queue>> make_host_queue(
       const QueueOptions& options) override;
   [[nodiscard]] MemoryUsage memory(Tier tier) const noexcept override;
+  void set_limit(Tier tier, std::size_t bytes) noexcept override;
   void reset_peak() noexcept override;
 
   /// Bytes held for a purpose in a tier; 0 in one that the backend lacks.

@@ -44,8 +44,8 @@ struct HostPageOptions {
 
 class HostPagePool {
  public:
-  /// Makes a pool that grows by regions of the backend's host memory, and never shrinks but at its
-  /// end. The backend must outlive it. Errors: invalid_argument for zero bytes.
+  /// Makes a pool that grows by regions of the backend's host memory. The backend must outlive it.
+  /// Errors: invalid_argument for zero bytes.
   [[nodiscard]] static Result<std::unique_ptr<HostPagePool>> create(Backend& backend,
                                                                     const HostPageOptions& options);
 
@@ -56,6 +56,12 @@ class HostPagePool {
   /// Returns whether so many pages are free or fit into the limit of the backend's host memory.
   /// Nothing is taken. Errors: out_of_memory naming host.memory.
   [[nodiscard]] Status check_room(std::size_t pages) const;
+
+  /// Sets what all regions may have together. Regions that there are stay.
+  void set_bytes_max(std::size_t bytes) noexcept;
+
+  /// Gives regions back to the backend of which no page is in use; returns their bytes.
+  std::size_t trim() noexcept;
 
   /// Adds a reference.
   void share(PageHandle page) noexcept;

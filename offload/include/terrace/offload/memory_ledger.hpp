@@ -11,7 +11,7 @@
 
 namespace terrace::offload {
 
-/// Threads  safe from any thread; the limit holds at every instant
+/// Threads  safe from any thread; nothing is taken beyond the limit
 class MemoryLedger {
  public:
   /// `setting` names the limit in messages ("host.memory").
@@ -19,7 +19,7 @@ class MemoryLedger {
       : setting_(setting), limit_(limit_bytes) {}
 
   /// Books bytes; a model's are booked apart from all others, under no limit. Errors:
-  /// out_of_memory, naming the setting, the limit, in use and wanted.
+  /// out_of_memory, naming the setting, the limit, what is in use for which purpose, and wanted.
   [[nodiscard]] Status take(std::size_t bytes, Purpose purpose) noexcept;
 
   /// Gives back what was taken.
@@ -29,14 +29,18 @@ class MemoryLedger {
   [[nodiscard]] MemoryUsage usage() const noexcept;
   [[nodiscard]] std::size_t in_use(Purpose purpose) const noexcept;
 
+  /// What is in use beyond the limit stays.
+  void set_limit(std::size_t bytes) noexcept { limit_.store(bytes, std::memory_order_relaxed); }
+
   /// Starts a new peak at what is in use now.
   void reset_peak() noexcept;
 
  private:
   Status take_limited(std::size_t bytes, Purpose purpose) noexcept;
+  [[nodiscard]] Status refuse(std::size_t bytes, Purpose purpose) const noexcept;
 
   std::string_view setting_;
-  std::size_t limit_;
+  std::atomic<std::size_t> limit_;
   std::atomic<std::size_t> in_use_{0};
   std::atomic<std::size_t> peak_{0};
   std::array<std::atomic<std::size_t>, purpose_count> by_purpose_{};

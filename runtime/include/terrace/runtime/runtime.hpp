@@ -66,6 +66,15 @@ class Runtime {
   /// Errors   invalid_argument: no sequence gets that long, or 64 bits do not count the bytes
   [[nodiscard]] Result<MemoryNeed> memory_need(const NeedQuery& query) const;
 
+  /// Sets the limit of the device's or the host's memory while sequences live, SIZE_MAX for none.
+  /// Where more is in use, it is given up: memory of steps, then device blocks and cached copies
+  /// that no next step needs or, on the host with a store below it, pages that no work reads.
+  ///
+  /// Threads  any. Sequences in a call or a step keep what they have
+  /// Errors   out_of_memory: more stays in use. The limit holds for what comes all the same;
+  ///          invalid_argument: another tier
+  [[nodiscard]] Status set_limit(Tier tier, std::size_t bytes);
+
   /// Gives back the device memory that steps of prompts have left for the next ones. A call that
   /// lacks memory does so by itself.
   /// Threads  any; steps under way keep theirs

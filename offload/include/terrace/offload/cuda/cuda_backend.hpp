@@ -91,6 +91,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] Result<std::unique_ptr<Queue>> make_host_queue(
       const QueueOptions& options) override;
   [[nodiscard]] MemoryUsage memory(Tier tier) const noexcept override;
+  void set_limit(Tier tier, std::size_t bytes) noexcept override;
   void reset_peak() noexcept override;
 
   /// Returns how the system granted host memory: huge pages, placement, bytes mapped and free.
