@@ -64,7 +64,7 @@ test-tsan: packages
 	@cmake --preset host-tsan
 	@cmake --build --preset host-tsan --target terrace_concurrent_tests
 	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_SANITIZED) ctest --preset host-tsan --label-regex concurrent \
-	  --exclude-regex '/($(POLICIES_WITHOUT_TSAN))(_[a-z]*)?$$'
+	  --exclude-regex '/($(POLICIES_WITHOUT_TSAN))(_[a-z]*)?$$|rows_below_the_host|MemoryNeed'
 
 # Device code has to compile. For all devices it is compiled, and run on the CPU, by check-all.
 ALL_DEVICES := 80-real;90
