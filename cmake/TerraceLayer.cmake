@@ -1,15 +1,15 @@
 # terrace_layer(name
 #   DEPENDS layer... LIBRARIES target... PRIVATE_LIBRARIES target... SOURCES file...
-#   CUDA_SOURCES file...)
+#   CUDA_SOURCES file... ALONE file...)
 #
 # Makes the static library target terrace_<name>, alias terrace::<name>, from a folder of that name:
 # its include root is <name>/include and nothing else, so that including a layer that is not
 # among DEPENDS does not compile. Headers form a file set: they are installed and checked alone.
 # CUDA_SOURCES are left out where there is no toolkit; target terrace_cuda_code compiles those of
-# all layers and nothing else.
+# all layers and nothing else. ALONE: of SOURCES, as in terrace_unity().
 function(terrace_layer name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" ""
-    "DEPENDS;LIBRARIES;PRIVATE_LIBRARIES;SOURCES;CUDA_SOURCES")
+    "DEPENDS;LIBRARIES;PRIVATE_LIBRARIES;SOURCES;CUDA_SOURCES;ALONE")
   set(target terrace_${name})
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/include/*.hpp)
   add_library(${target} STATIC)
@@ -37,7 +37,7 @@ function(terrace_layer name)
   set_target_properties(${target} PROPERTIES
     EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON VERIFY_INTERFACE_HEADER_SETS ON)
   set_property(GLOBAL APPEND PROPERTY TERRACE_LAYERS ${target})
-  terrace_unity(${target})
+  terrace_unity(${target} ALONE ${arg_ALONE})
   # The stand-in for CUDA's runtime compiles them too, as plain C++.
   list(TRANSFORM arg_CUDA_SOURCES PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
   set_property(GLOBAL PROPERTY TERRACE_CUDA_SOURCES_${name} ${arg_CUDA_SOURCES})

@@ -3,15 +3,20 @@
 # a seventh of what the compiler reads; the rest are headers and templates, which a unit reads once.
 # So names in anonymous namespaces differ within a unit.
 #
-# A source that Highway includes again for each instruction set is a unit of its own.
+# A source that Highway includes again for each instruction set is a unit of its own. So are those
+# behind ALONE: programs bring another object in place of the library's.
 option(TERRACE_UNITY "Compile the sources of a folder together" ON)
 
 function(terrace_unity target)
+  cmake_parse_arguments(PARSE_ARGV 1 unity "" "" "ALONE")
   if(NOT TERRACE_UNITY)
     return()
   endif()
   get_target_property(sources ${target} SOURCES)
   list(FILTER sources INCLUDE REGEX "\\.cpp$")
+  if(unity_ALONE)
+    list(REMOVE_ITEM sources ${unity_ALONE})
+  endif()
   foreach(source IN LISTS sources)
     cmake_path(ABSOLUTE_PATH source OUTPUT_VARIABLE path)
     if(NOT EXISTS ${path})  # made by the build
