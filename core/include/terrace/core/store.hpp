@@ -2,7 +2,7 @@
 //
 // A store never loses silently: a page that cannot be read back as it was written is an error of
 // that page (corrupt, io_error, invalid_argument for an unknown key), and the others of its batch
-// go on. Its caller fetches, or reports not_ready, or recomputes.
+// go on. The caller fetches, or reports not_ready, or recomputes.
 #pragma once
 
 #include <cstddef>
@@ -36,10 +36,10 @@ enum class PageVerb : std::uint8_t {
   get,
   put,
   erase,
-  find,  ///< says of how many bytes the page is, which is not moved; 0 and an error for none
+  find,  ///< returns the page's size and moves nothing; for a missing page 0 and an error
 };
 
-/// One page of a batch. Request and bytes must stay valid, and status unread, until the batch is
+/// A page of a batch. Request and bytes must stay valid, and status unread, until the batch is
 /// done.
 struct PageRequest {
   PageVerb verb = PageVerb::get;
@@ -74,7 +74,8 @@ class Store {
   [[nodiscard]] virtual Result<bool> poll(StoreTicket ticket) = 0;
 
   /// Waits for the batch. Errors: not_ready when `timeout` has passed; requests not yet begun then
-  /// end as cancelled. Those that a device is at go on: the batch is done once poll() says so.
+  /// end as cancelled. Requests that a device is working on continue: the batch is done once poll()
+  /// says so.
   [[nodiscard]] virtual Status wait(StoreTicket ticket, Duration timeout) = 0;
 };
 

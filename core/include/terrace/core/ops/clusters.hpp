@@ -18,7 +18,7 @@ namespace terrace {
 ///   sizes      u32 [slots]: members; 0 = no cluster
 ///   firsts     u32 [slots]: the first member, counted from the index's first token
 ///   labels     u32 [chunk_tokens]: the cluster of each token
-/// An index is cut between clusters: all members of one are there, or none is.
+/// An index is cut between clusters, so that it has all members of a cluster or no member.
 struct ClusterShape {
   std::size_t chunk_tokens = 0;
   std::size_t slots = 0;
@@ -82,9 +82,9 @@ struct ClusterSelect {
   /// > 0: the selection stops as soon as every query head of a list has this share of attention
   /// mass, by what clusters are taken to weigh. Needs `resident`.
   double mass_wanted = 0;
-  /// A cluster's members weigh exp(variance / 2) as much as its centroid: they would, if logits
-  /// spread normally and keys alike in all directions. Else as much as the centroid, which is the
-  /// least they can. Needs `estimates`.
+  /// True: a cluster's members weigh exp(variance / 2) times as much as its centroid, which is
+  /// right if logits are normally distributed and keys spread equally in all directions. False: as
+  /// much as the centroid, the least possible weight. Needs `estimates`.
   bool spreads = false;
 };
 
