@@ -22,7 +22,7 @@ namespace terrace::apps {
 namespace {
 
 struct KernelsOptions : BenchOptions {
-  std::string model;  ///< whose layers the profile's fits are for; empty = the bundled one
+  std::string model;  ///< model of the profile's fits; empty = the bundled one
 };
 
 constexpr std::array cache_flags{
@@ -88,7 +88,7 @@ Result<int> bench_kernels(const KernelsOptions& options) {
   return status;
 }
 
-/// The capacity that was asked for; 0 where none was.
+/// The capacity that the user asked for; 0 if the user named no capacity.
 Result<std::size_t> asked_capacity(const Config& config, const bench::Trace& trace) {
   const tuning::CacheUnit unit = trace.head.recorded();
   const auto asked = config.integer_or_auto("cache.tokens");

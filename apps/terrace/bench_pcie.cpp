@@ -19,7 +19,7 @@ namespace terrace::apps {
 namespace {
 
 struct PcieOptions : BenchOptions {
-  std::string report_file;  ///< empty = none is written
+  std::string report_file;  ///< empty = no report is written
 };
 
 /// The device with its host memory on another NUMA node than the nearest.
@@ -55,7 +55,7 @@ std::vector<bench::Question> questions_of(const Config& config, bool quick) {
                                 .quick = quick});
 }
 
-/// Name of the device whose link is measured; empty = none.
+/// Name of the device whose link is measured; empty = no device.
 std::string device_name() {
   for (const offload::BackendInfo& backend : offload::list_backends()) {
     if (backend.name == "cuda" && backend.available) return backend.reason;

@@ -19,8 +19,9 @@
 namespace terrace::apps {
 namespace {
 
-/// Has kernels use the level of instructions that is named; where none is, what this CPU's profile
-/// was measured with. A CPU may have fewer than it had then: a kernel or a container may hide AMX.
+/// Makes kernels use the named instruction level. If none is named, they use the level with which
+/// this CPU's profile was measured. The CPU may offer fewer instructions than it did then: a kernel
+/// or a container may hide AMX.
 Status use_named_isa(const Settings& settings, bool quiet) {
   const Config& config = settings.config;
   const auto& profile = settings.profile;
@@ -37,7 +38,7 @@ Status use_named_isa(const Settings& settings, bool quiet) {
   return kernels::host::use_isa("auto");
 }
 
-/// Says which values are no defaults, and who gave them.
+/// Prints the values that are not defaults, and their origins.
 void tell_settings(const Config& config) {
   for (const ConfigKey& key : config_keys()) {
     if (!is_set(config, key.name)) continue;

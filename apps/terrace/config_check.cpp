@@ -46,8 +46,8 @@ Status check_policy_name(const std::string& asked) {
   return refuse_policy("retrieval.policy", asked, nearest_name(asked, known), known);
 }
 
-/// Refuses a policy of the cache that nothing knows. `none` is one, and the name that is meant by
-/// words for no.
+/// Refuses an unknown policy of the cache. `none` is a policy; for other words that mean no, the
+/// error suggests it.
 Status check_cache_policy(const Config& config) {
   const std::string& asked = config.text("cache.policy");
   std::vector<std::string_view> known{"none"};

@@ -127,7 +127,7 @@ CheckResult check_direct_io() {
             "let TMPDIR name a folder, or unset it"};
   }
   const std::string folder = temporary->string();
-  // A file without a name: nothing stays behind, whatever happens.
+  // A file without a name: it vanishes even if the program is killed.
   const int file = open(folder.c_str(), O_TMPFILE | O_DIRECT | O_RDWR | O_CLOEXEC, 0600);
   if (file >= 0) {
     close(file);

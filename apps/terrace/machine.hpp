@@ -14,7 +14,7 @@ struct Machine {
   std::string isa;        ///< instruction set that kernels use
   std::size_t cores = 1;  ///< physical
   std::size_t numa_nodes = 1;
-  std::string gpu;  ///< name of the device that a command uses; empty = none
+  std::string gpu;  ///< name of the device that a command uses; empty = no device
 };
 
 /// Returns the CPU's name; "unknown" where the system does not say.

@@ -85,7 +85,7 @@ int dispatch(int argc, const char* const* argv) {
   CLI::App program{"CPU-GPU tiered memory for the KV cache of long-context inference", "terrace"};
   program.set_version_flag("--version",
                            fmt::format("terrace {} ({})", version(), build_info().commit));
-  program.require_subcommand(0, 1);  // none is told below, a wrong one by name
+  program.require_subcommand(0, 1);  // a missing one is reported below, a wrong one by name
   add_run_command(program, invocation);
   add_bench_command(program, invocation);
   add_trace_command(program, invocation);

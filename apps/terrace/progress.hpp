@@ -1,5 +1,5 @@
-// One line on the terminal that says how far a long command is. Silent when standard error is no
-// terminal.
+// A line on the terminal that shows the progress of a long command. Silent when standard error is
+// no terminal.
 #pragma once
 
 #include <chrono>

@@ -63,7 +63,7 @@ Result<int> run_calibrate(const CalibrateOptions& options) {
   const Machine machine = read_machine(found.gpu);
   (options.shared.json() ? print_calibration_json : print_calibration)(options, found, machine,
                                                                        outliers);
-  // Behind the table, which must not be lost with the file.
+  // The table comes first: a file that cannot be written must not cost it.
   if (!options.target.empty()) {
     TERRACE_TRY(replace_file(options.target,
                              outlier_file(found.shares, found.shape, options.outlier_share)));

@@ -67,7 +67,7 @@ void add_job_options(CLI::App& command, RunOptions& options) {
       ->option_text("FILE");
   text->option_text("FILE");
   add_count(command, "--context", options.context, "tokens of prompt [4096]");
-  add_count(command, "--decode", options.decode, "steps decoded behind it [128]");
+  add_count(command, "--decode", options.decode, "steps decoded after it [128]");
   add_count(command, "--prefill-chunk", options.prefill_chunk,
             "tokens of a prompt at a time, through all layers [0: whole]");
   command
@@ -103,7 +103,8 @@ void warn_of_long_context(const RunJob& job, bool quiet) {
       tokens, trained);
 }
 
-/// Once, for the first policy whose cache holds nothing: for others it is mostly the same.
+/// Warns once, about the first policy whose cache has no slot: the other policies mostly have the
+/// same fault.
 Status warn_of_no_caches(const RunJob& job, bool quiet) {
   for (const std::string& policy : job.policies) {
     TERRACE_ASSIGN(const JobPolicy its, policy_of_job(job, policy));
@@ -164,7 +165,7 @@ Result<int> run(const RunOptions& options) {
   } else {
     print_out("{}", run_table(job, machine, figures));
   }
-  // Behind the result, which a disk that is full must not cost.
+  // The result is printed first: a full disk must not cost it.
   TERRACE_TRY(write_files(options, timeline, trace.get()));
   return 0;
 }
@@ -193,7 +194,7 @@ constexpr std::string_view columns = R"(Columns of the table, and the line below
                             hide, at most
 )";
 
-/// The policies there are and what is said of them, for --help.
+/// The policies and their meanings, for --help.
 std::string legend() {
   std::string text = "Policies (--policy):\n";
   for (const auto& entry : policies::retrieval_policies()) {

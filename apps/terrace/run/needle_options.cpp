@@ -34,7 +34,7 @@ void add_needle_options(CLI::App& command, const char* meaning, RunOptions& opti
                                 ->option_text("FILE");
   command
       .add_option("--needles-asked", options.needles_asked,
-                  "questions behind the text, or each in a prompt, which the policy sees [after]")
+                  "questions after the text, or each in a prompt, which the policy sees [after]")
       ->check(CLI::IsMember({"after", "prompt"}))
       ->option_text("after|prompt");
   command

@@ -13,7 +13,7 @@ Status feed(Session& session, Sequence& sequence, std::span<const TokenId> token
   return {};
 }
 
-/// Feeds the answer behind the question; a digit is right when it was the likeliest token.
+/// Feeds the answer after the question; a digit is right if it was the likeliest token.
 Result<NeedleScore> answer(Session& session, Sequence& sequence, const Needle& needle) {
   NeedleScore score{.depth = needle.depth};
   for (std::size_t i = 0; i < needle.answer.size(); ++i) {

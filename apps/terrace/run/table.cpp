@@ -120,7 +120,7 @@ std::string generated_text(const RunJob& job, const PolicyFigures& figures) {
                      spell_generated(figures.generated, job.tokens_are_bytes()));
 }
 
-/// Prints the cost of a turn, and the tokens that were generated behind it.
+/// Prints the cost of a turn, and the tokens generated after it.
 std::string turn_text(const RunJob& job, const TurnFigures& turn) {
   std::string text =
       fmt::format("{} tokens in {:.3f} s, {} streamed; {:.3f} ms/token", turn.prompt_tokens,

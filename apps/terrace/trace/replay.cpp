@@ -41,7 +41,7 @@ Result<tuning::ReplaySetup> replay_setup(const Config& config, const TraceHead& 
 
 /// A cache that has seen the whole of a file.
 struct Replayed {
-  std::unique_ptr<tuning::RecordedFuture> future;  ///< of the replay; null where it needs none
+  std::unique_ptr<tuning::RecordedFuture> future;  ///< of the replay; null if the policy needs none
   tuning::CacheReplay replay;
   tuning::TraceEnd end;
 };

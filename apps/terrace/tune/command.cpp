@@ -40,14 +40,14 @@ struct TuneOptions {
   std::string report_target;
 };
 
-/// Without a profile: the link of the config.
+/// The link of the config, used if there is no profile.
 offload::LinkOptions configured_link(const Config& config) {
   const double bandwidth = config.bytes_per_second("link.bandwidth");
   return {.bandwidth_bytes_per_second = std::isinf(bandwidth) ? 0 : bandwidth,
           .latency = config.duration("link.latency")};
 }
 
-/// Without a preset: from what was recorded. `settings` must outlive what is returned.
+/// If there is no preset, costs come from the record. `settings` must outlive the returned object.
 auto costs_finder(const Settings& settings) {
   return [&settings](const tuning::TraceHead& head,
                      const tuning::TraceEnd& end) -> Result<tuning::StepCosts> {
@@ -127,7 +127,7 @@ Status check_config_target(const TuneOptions& options, const tuning::TraceHead& 
   if (options.config_target.empty() || !head.of_requests()) return {};
   return fail(Errc::invalid_argument,
               "--write-config: the trace is of requests that were imported, and no run has their "
-              "units: leave it out, and take what is recommended to whoever serves them");
+              "units: leave it out, and apply the recommendation in the program that serves them");
 }
 
 Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Settings& settings) {
@@ -192,7 +192,7 @@ void print_result(const tuning::TuneResult& result, std::size_t device_memory,
   print_out(
       "trace    {}\n"
       "machine  {}\n"
-      "memory   {}, of which sinks, window, index and staging take {}\n\n{}\n"
+      "memory   {}; sinks, window, index and staging take {} of it\n\n{}\n"
       "recommended: {}: {:.4f} ms a {}\n{}\n",
       tuning::describe_trace(result), costs, format_size(device_memory),
       format_size(result.fixed_bytes), tuned_table(result), tuning::describe(best),
