@@ -100,8 +100,7 @@ wrong there: keys before it are set.)")
               return terrace_config_parse(c, text.c_str(), name.c_str());
             });
           },
-          "text"_a, "name"_a = "text",
-          "Reads the same of a text; `name` stands for it in messages.")
+          "text"_a, "name"_a = "text", "Reads settings from a text; messages call it `name`.")
       .def(
           "load_environment",
           [](Config& config) {

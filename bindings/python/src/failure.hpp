@@ -9,7 +9,7 @@
 
 namespace terrace::python {
 
-/// A status with its message. Of TERRACE_OK the message is empty.
+/// A status with its message. The message of TERRACE_OK is empty.
 struct Failure {
   terrace_status status = TERRACE_OK;
   std::string message;

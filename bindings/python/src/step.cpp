@@ -53,7 +53,7 @@ terrace_status begin(terrace_runtime* runtime, QueueHandle& queue, const Members
   return terrace_step_begin(runtime, &options, step);
 }
 
-/// Reads a number of tokens for each sequence, or none.
+/// Reads a number of tokens for each sequence; None gives an empty list.
 Tokens read_tokens(std::string_view name, GivenNumbers given, std::size_t sequences) {
   if (given.object.is_none()) return std::nullopt;
   constexpr std::size_t most = std::numeric_limits<std::uint32_t>::max();
@@ -110,7 +110,7 @@ struct HintsOfStep {
   std::vector<const terrace_prompt_hints*> pointers;
 };
 
-/// A hint's shape, of which the dimension that counts tokens is free.
+/// A hint's shape; the dimension that counts tokens may have any size.
 struct HintShape {
   std::string_view name;
   std::vector<std::size_t> sizes;
@@ -458,7 +458,7 @@ there are: the step goes on. Others: the step has been given up.)")
                    nb::sig("def failures(self) -> dict[int, terrace.errors.Error]"),
                    "What has failed so far, by the sequence's place in the step.")
       .def("close", &close,
-           "Closes the step. One that has not ended is given up: no sequence gets longer.")
+           "Closes the step. A step that has not ended is abandoned: no sequence gets longer.")
       .def(
           "__enter__", [](nb::handle self) { return nb::borrow(self); },
           nb::sig("def __enter__(self) -> Step"))

@@ -2,7 +2,7 @@
 
 
 class Error(Exception):
-    """What Terrace raises. A call that raises it has changed nothing that it does not name."""
+    """The errors that Terrace raises. A call that fails has changed only what its error names."""
 
 
 class InvalidArgument(Error, ValueError):

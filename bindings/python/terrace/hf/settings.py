@@ -12,7 +12,7 @@ def settings_of(config, named: dict, settings: dict, device) -> terrace.Config:
     config: a mapping of keys to values, the path of a file, or None; named and settings win over
     it: values by their keys, and by their keys with _ for the dots. None leaves a key as it is.
 
-    Raises InvalidArgument for what would have no effect.
+    Raises InvalidArgument for settings that would have no effect.
     """
     chosen = terrace.Config()
     if isinstance(config, (str, bytes, os.PathLike)):

@@ -1,4 +1,4 @@
-"""The side of vLLM that hands out pages: version 0.32's scheduler, and its manager of pages.
+"""The side of vLLM that allocates pages: version 0.32's scheduler, and its manager of pages.
 
 Pages of rows that Terrace holds are given back. terrace/vllm/adapter.py is the model's side.
 """
@@ -24,7 +24,7 @@ def install() -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TerraceSpec(FullAttentionSpec):
-    """Layers whose rows Terrace holds, too. All else is full attention's."""
+    """Layers whose rows Terrace holds, too. Everything else is inherited from full attention."""
 
     @classmethod
     def of(cls, spec):
@@ -35,7 +35,7 @@ class TerraceSpec(FullAttentionSpec):
 
 
 class TerraceManager(FullAttentionManager):
-    """Hands out pages as for full attention, and takes back those whose rows Terrace holds."""
+    """Allocates pages as for full attention, and takes back the pages whose rows Terrace holds."""
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
