@@ -31,7 +31,8 @@ namespace {
 // Fewer say too little about where queries look; more are of another part of the text.
 constexpr std::size_t qpq_query_window = 1024;
 
-/// Behind the codebooks, per KV head: how queries and keys are mapped, and where keys are centred.
+/// The part of the index after the codebooks: per KV head the maps of queries and keys, and the
+/// centre of the keys.
 class Maps {
  public:
   Maps(const KvShape& shape, const PqShape& pq, std::byte* fixed) noexcept

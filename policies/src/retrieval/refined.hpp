@@ -1,4 +1,4 @@
-// A second stage behind any policy that selects.
+// A second stage after any policy that selects.
 #pragma once
 
 #include <memory>
