@@ -106,7 +106,7 @@ Result<Ticket> Decoder::enqueue(Step& step, const Sequence& sequence, const Piec
     TERRACE_ASSIGN(attended, compute_->record());
     TERRACE_TRY(arithmetic_->finish(layer));
     if (piece.decodes()) continue;
-    // One layer ahead is enough to keep the queue full, and lets a failure show itself early.
+    // Enqueueing one layer ahead keeps the queue full, and still shows a failure early.
     TERRACE_TRY(wait_while_moving(before));
     tell_progress(piece, layer);
   }

@@ -46,7 +46,7 @@ Result<std::unique_ptr<Arithmetic>> CudaArithmetic::create(const LlamaModel& mod
 
 CudaArithmetic::~CudaArithmetic() {
   if (cublas_ == nullptr) return;
-  // Where its device is the thread's.
+  // Runs where the thread's device is this one.
   static_cast<void>(enqueue([this](const Launch&) -> Status {
     cublas_.reset();
     return {};

@@ -1,8 +1,8 @@
 // Products with weight matrices, f32 on the cores for f32: see model_kernels.hpp.
 //
-// With many rows a block makes a tile of the target: slices of both operands lie in shared memory,
-// turned so that a thread reads its rows and its outputs as vectors. With one row a warp makes an
-// output: each weight is read once.
+// For many rows, a block makes a tile of the target: slices of both operands lie in shared memory,
+// transposed so that a thread reads its rows and its outputs as vectors. For one row, a warp makes
+// an output: each weight is read once.
 #include <cuda_runtime.h>
 
 #include "device/block_scan.cuh"

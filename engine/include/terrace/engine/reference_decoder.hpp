@@ -14,7 +14,7 @@
 
 namespace terrace::engine {
 
-/// One sequence. The model and the threads must outlive it.
+/// Decodes one sequence. The model and the threads must outlive it.
 class ReferenceDecoder {
  public:
   struct Options {
