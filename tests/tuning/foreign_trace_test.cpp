@@ -179,7 +179,7 @@ TEST(ForeignTrace, RefusesMillionsOfUnitsThatNothingWants) {
   ASSERT_FALSE(written.has_value());
   EXPECT_EQ(written.error().code, Errc::unsupported);
   EXPECT_THAT(std::string(written.error().message()),
-              testing::AllOf(HasSubstr("have 9569536"), HasSubstr("next to none is wanted")));
+              testing::AllOf(HasSubstr("have 9569536"), HasSubstr("almost no record wants them")));
   EXPECT_TRUE(write_units(folder / "t", 10, /*closes=*/true));
   EXPECT_TRUE(check_trace(folder / "t"));
   ASSERT_TRUE(write_units(folder / "t", 8, /*closes=*/false));

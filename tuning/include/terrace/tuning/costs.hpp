@@ -27,7 +27,7 @@ struct UpkeepCosts {
   }
 };
 
-/// By what is cached as one. Without a cache rows and units are counted all the same.
+/// Costs by the unit of the cache. Rows and units are counted without a cache, too.
 struct UpkeepTable {
   UpkeepCosts none;
   UpkeepCosts blocks;
@@ -69,9 +69,8 @@ Result<CostPreset> find_cost_preset(std::string_view name);
 MachineProfile preset_profile(const CostPreset& preset);
 
 /// Returns the costs of a preset for a trace: its model's weights and the rows it attends to are
-/// read once a step at the speed of device memory. Upkeep is none: what a step's end leaves of it
-/// unhidden is the host's affair, of which a preset knows nothing. Errors: those of
-/// find_cost_preset.
+/// read once a step at the speed of device memory. Upkeep is 0: its unhidden part at a step's end
+/// depends on the host, which a preset does not describe. Errors: those of find_cost_preset.
 Result<StepCosts> preset_costs(std::string_view name, const TraceHead& head);
 
 /// Returns the costs of the machine that recorded the trace, over another link. The recorded run's

@@ -1,11 +1,11 @@
-// Traces: what each layer of each step selected, as a file.
+// Traces: the selections of each layer of each step, as a file.
 //
 // A file is a magic and chunks. Each chunk has a header of 24 bytes, little endian:
 //   u32 kind | u32 payload bytes | u32 number of the chunk, from 0 | u32 records
 //   u64 XXH64 of those 16 bytes and the payload
-// The first chunk is the head and the last the end, both JSON; between them lie records, none of
-// which straddles chunks. So every byte is covered by a checksum, chunks cannot be lost or change
-// places, and a file that was cut has no end. Numbers of records are LEB128, ascending ids are
+// The first chunk is the head and the last the end, both JSON; between them lie records, and no
+// record straddles chunks. Every byte is covered by a checksum, chunks cannot be lost or reordered
+// unnoticed, and a file that was cut has no end. Numbers of records are LEB128, ascending ids are
 // stored as differences.
 #pragma once
 
