@@ -27,7 +27,7 @@ struct CentroidSearchOptions {
   Metric metric = Metric::l2;
   Search by = Search::f32;
   bool may_round = true;                     ///< whether some searches are to be rounded
-  std::span<const std::uint32_t> typical{};  ///< rows to say where all lie; none: any will do
+  std::span<const std::uint32_t> typical{};  ///< rows that represent all rows; empty: any rows
   std::size_t callers = 1;                   ///< that may search at once
 };
 

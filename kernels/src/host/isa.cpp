@@ -27,7 +27,7 @@ constexpr std::array levels{
     IsaLevel{"neon", HWY_NEON},
 };
 
-/// IsaExtras that were asked for by name, or none were.
+/// Means that no IsaExtras were asked for by name.
 constexpr int not_forced = -1;
 std::atomic<int> forced_extras{not_forced};
 
@@ -117,7 +117,7 @@ Status use_isa(std::string_view name) {
     const bool is_built = (level->target & HWY_TARGETS) != 0;
     return fail(Errc::unsupported, "isa {}: {}; use auto, {}", name,
                 is_built ? "this machine has no such instructions"
-                         : "this build has none of it (make builds all levels)",
+                         : "this build lacks them (make builds all levels)",
                 names_of(usable));
   }
   choose_among(level->target & usable);

@@ -8,21 +8,20 @@
 
 namespace terrace::kernels::host {
 
-/// Groups of a KV head. Arrays are padded up to `stride`, the pads being groups of which nothing is
-/// left.
+/// Groups of a KV head. Arrays are padded up to `stride` with groups that have no rows left.
 struct GroupsLeft {
   std::size_t stride = 0;           ///< a multiple of 16
   const float* sizes = nullptr;     ///< [stride]: rows that the mean is of
-  const float* per_left = nullptr;  ///< [stride]: 1 / rows left, or 0 where none is
+  const float* per_left = nullptr;  ///< [stride]: 1 / rows left, or 0 if no row is left
   const float* bias = nullptr;      ///< [stride]: ln(rows left), or -inf
 };
 
 /// Logits of one query head.
 struct RestLogits {
-  float* rows = nullptr;                    ///< [row_stride]: of selected rows, -inf behind them
+  float* rows = nullptr;                    ///< [row_stride]: of selected rows, then -inf
   float* groups = nullptr;                  ///< [groups.stride]: of means
   const std::uint32_t* group_of = nullptr;  ///< [row_stride]
-  std::size_t none = 0;  ///< the group of rows that have none: one of which nothing is left
+  std::size_t none = 0;  ///< the group of rows without a group: it has no rows left
   std::size_t row_count = 0;
   std::size_t row_stride = 0;  ///< a multiple of 16
   GroupsLeft left;

@@ -24,7 +24,7 @@ struct WeighedHeads {
   std::size_t dim;  // of the sums, which the values begin with
 };
 
-/// Where vectors of sums lie: whole ones, or one of which there are `count` numbers.
+/// The places of vectors of sums: whole vectors, or one with `count` numbers.
 struct WholeSums {
   HWY_INLINE Floats load(const float* at) const { return hn::LoadU(FloatTag(), at); }
   HWY_INLINE void store(Floats sum, float* at) const { hn::StoreU(sum, FloatTag(), at); }

@@ -1,4 +1,4 @@
-// Where the row of a token lies in a table of blocks.
+// The address of a token's row in a table of blocks.
 //
 // Blocks are laid out as terrace/core/shape.hpp says: [kv_heads, block_tokens] rows, a row being
 // the key and the value of one token of one head, side by side.

@@ -58,14 +58,14 @@ struct KeyChannels {
 /// Tests    tests/kernels/read_keys_test.cpp
 [[nodiscard]] Status key_channels(const KeyChannels& op) noexcept;
 
-/// Finds each selected row: where its resident block is, else among cached rows, else in a staging
-/// row it is given.
+/// Finds each selected row: in its resident block, otherwise among cached rows, otherwise in a
+/// staging row that it assigns.
 ///
 /// Missed rows come in the order of the lists. The row at place i of list l, if missed, is staged
 /// in row l * id_stride + i. Under query_head scope the first list of a group that wants a missed
 /// row stages it and later ones point there: `seen` remembers the number of the miss, counted from
-/// 1 over all calls, and `seen_epoch` how many misses earlier calls had. So an entry is of this
-/// call exactly if it is greater than `seen_epoch`, and nothing is cleared between calls.
+/// 1 over all calls, and `seen_epoch` how many misses earlier calls had. Therefore an entry is of
+/// this call exactly if it is greater than `seen_epoch`, and nothing is cleared between calls.
 ///
 /// Limits   one list of a group at a time; when the count of misses nears 2^32, `seen` is zeroed
 /// Threads  one thread at a time per `seen`
@@ -87,8 +87,8 @@ std::size_t fetch_rows(const FetchRows& op, Parallel& threads);
 /// Tests    tests/kernels/cached_rows_test.cpp
 std::size_t cache_rows(const CacheRows& op, Parallel& threads);
 
-/// A part of the keys of one KV head: dimensions [first_dim, first_dim + dims) of `tokens`. Behind
-/// those of a key lie those of its value, which may be read, too.
+/// A part of the keys of one KV head: dimensions [first_dim, first_dim + dims) of `tokens`. The
+/// dimensions of a key are followed by those of its value, which may be read, too.
 struct KeySlice {
   KvShape shape;
   BlockTable rows;

@@ -1,4 +1,4 @@
-// Where the row of a token lies: terrace/kernels/row_address.hpp, for device code.
+// The address of a token's row: terrace/kernels/row_address.hpp, for device code.
 #pragma once
 
 #include <cstddef>
