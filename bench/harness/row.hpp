@@ -25,7 +25,7 @@ struct PeerFigure {
 struct Row {
   std::string name;
   Json parameters = Json::object();
-  std::optional<double> value;  ///< median; none = `reason` says why
+  std::optional<double> value;  ///< median; empty = `reason` says why
   std::string reason;
   bool failed = false;  ///< for another reason than that this machine lacks something
   std::string unit;

@@ -8,9 +8,9 @@
 
 namespace terrace::bench {
 
-/// Asks for the rates of puts and gets of pages of 64 KiB in random order, eight batches of eight,
-/// of which the disk has 32 at a time. The peer is the same traffic over a file without a
-/// directory, checksums or journal, in turns.
+/// Asks for the rates of puts and gets of pages of 64 KiB in random order, eight batches of eight;
+/// the disk has 32 pages at a time. The peer is the same traffic over a file without a directory,
+/// checksums or journal, in turns.
 [[nodiscard]] std::vector<Question> store_questions(const std::string& folder, bool quick);
 
 }  // namespace terrace::bench

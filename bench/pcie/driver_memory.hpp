@@ -9,7 +9,7 @@
 
 namespace terrace::bench {
 
-/// Gives itself back; null = none.
+/// Gives itself back; null = no memory.
 using DriverMemory = std::unique_ptr<std::byte[], std::function<void(std::byte*)>>;
 
 /// Allocates by cudaHostAlloc, for all devices.

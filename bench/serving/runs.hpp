@@ -33,8 +33,8 @@ struct ServingFigures {
 };
 Result<ServingFigures> serve(const ServingOptions& options, const ServingSizes& sizes);
 
-/// Figures of prompts that come in steps, in pieces and in one piece, with nobody beside them.
-/// Times are in seconds a token and layer.
+/// Figures of prompts that come in steps, in pieces and in one piece, with no other sequence beside
+/// them. Times are in seconds a token and layer.
 struct PromptFigures {
   std::vector<double> pieces;
   std::vector<double> one_piece;
@@ -51,7 +51,8 @@ struct BesideFigures {
 };
 Result<BesideFigures> step_beside_a_piece(const ServingOptions& options, const ServingSizes& sizes);
 
-/// Seconds of one sequence's step, while another sequence's index is built and while none is.
+/// Seconds of one sequence's step, while another sequence's index is built and while no index is
+/// built.
 struct IndexingFigures {
   std::vector<double> during;
   std::vector<double> without;

@@ -40,7 +40,8 @@ class RowPool {
 
   static constexpr std::size_t clusters = 256;
   static constexpr std::size_t keys_per_cluster = 32;
-  static constexpr std::size_t queries_per_cluster = 8;  ///< rows behind those whose key is a query
+  static constexpr std::size_t queries_per_cluster =
+      8;  ///< rows after the rows with a query as their key
   static constexpr std::size_t rows_per_cluster = keys_per_cluster + queries_per_cluster;
 
  private:
@@ -76,7 +77,7 @@ class Traffic {
   std::uint64_t seed_;
 };
 
-/// Returns how tokens lie whose rows fill_rows() wrote to `rows`.
+/// Returns the layout of tokens in rows that fill_rows() wrote.
 KvTensors packed_rows(const KvShape& shape, const std::byte* rows) noexcept;
 
 }  // namespace terrace::bench
