@@ -179,7 +179,7 @@ class Kernels(unittest.TestCase):
         if other is None:
             self.skipTest(f"this build has no level but {isa}")
         other_level = re.sub(r"\nisa: .*", f"\nisa: {other}", text)
-        # Its level is taken, for which it has no fits.
+        # The file's level is used, although the file has no fits for it.
         level, iteration = run(other_level)
         self.assertEqual(level, other)
         self.assertLess(iteration, 3600)

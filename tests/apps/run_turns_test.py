@@ -89,7 +89,8 @@ class Turns(InAFolder):
                          rf"\nturn 2   wave: 3 {took} [\d.]+[KM] streamed; {figures}")
 
     def test_the_text_goes_on_behind_a_turn(self):
-        # A turn that is what comes next leaves a text that is behind it: one sequence, cut anew.
+        # If a turn equals the next tokens of the text, the rest of the text follows it: the same
+        # sequence, cut differently.
         text = self.folder / "text"
         text.write_bytes(b"".join(b"%d apples and %d pears.\n" % (i, i + 1) for i in range(99)))
         taken = text.read_bytes()

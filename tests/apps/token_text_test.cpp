@@ -81,7 +81,7 @@ TEST_F(TokenText, ReadsNoMoreThanItNeedsOfAFileWithoutEnd) {
 }
 
 TEST_F(TokenText, ThatFailsWhileItIsReadSaysWhy) {
-  // Memory of this process at address 0, which nobody may read.
+  // Memory of this process at address 0, which cannot be read.
   const auto text = read_tokens({.text_file = "/proc/self/mem"}, 256, 100);
   ASSERT_FALSE(text.has_value());
   EXPECT_EQ(text.error().code, Errc::io_error);

@@ -51,7 +51,8 @@ class Import(unittest.TestCase):
     def test_a_block_behind_one_that_is_missing_is_no_hit(self):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
-            # Of two blocks kept the last request finds 1, but not 0, which 1 stands behind.
+            # Two blocks are kept. The last request finds block 1, but not block 0, which precedes
+            # it.
             requests = ([0, 1], [1], [5], [0, 1])
             (folder / "m.jsonl").write_text("\n".join(
                 json.dumps({"input_length": 512 * len(ids), "hash_ids": ids}) for ids in requests))

@@ -527,7 +527,7 @@ class Tune(Traced):
         slow = self.document("tune", "--trace", self.trace, "--device-memory", "1MiB",
                              "--profile", profile)
         none = slow["without_cache"]
-        # So slow that what is fetched takes most of the time, on a busy machine, too.
+        # A link so slow that fetching takes most of the time, on a busy machine, too.
         fetching = none["demand_bytes"] / 24 / 2e5
         self.assertGreater(none["predicted_seconds_per_token"], fetching)
         self.assertLess(none["predicted_seconds_per_token"], 2 * fetching)

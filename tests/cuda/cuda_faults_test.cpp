@@ -45,7 +45,7 @@ class CudaFaults : public ::testing::Test {
     EXPECT_THAT(std::string(status.error().message()), ::testing::HasSubstr("device is lost"));
   }
 
-  /// A broken device stays broken: nobody waits for it, and its memory is given back all the same.
+  /// A broken device stays broken: no call waits for it, and its memory is given back all the same.
   void expect_refused_and_given_back(std::pair<std::size_t, std::size_t> before) {
     expect_lost(runtime_->backend().allocate({.bytes = 64}).map([](const Buffer&) {}));
     EXPECT_EQ(in_use(), before);

@@ -68,7 +68,7 @@ void FaultStore::run_due(std::uint64_t up_to) {
 }
 
 void FaultStore::run(std::span<PageRequest> requests) {
-  // One by one, so that a failed request leaves the others of its batch in order.
+  // Requests are made one by one, so that a failed request leaves the others of its batch in order.
   for (PageRequest& request : requests) {
     if (fails(request)) {
       request.status = fail(plan_.error, "fault injected: page {:016x}{:016x}, request {}",

@@ -16,7 +16,7 @@ namespace terrace::doubles {
 
 struct StoreFaultPlan {
   PageVerb verb = PageVerb::get;
-  std::uint64_t nth = 0;   ///< the page request of `verb` that fails, from 1; 0 = none
+  std::uint64_t nth = 0;   ///< the page request of `verb` that fails, from 1; 0 = no request
   double probability = 0;  ///< of any request of `verb` to fail
   std::uint64_t seed = 0;  ///< of the above
   Errc error = Errc::io_error;
@@ -25,7 +25,7 @@ struct StoreFaultPlan {
 };
 
 /// Batches begin in the order they were submitted, when they are polled or waited for after their
-/// delay. One that a wait gives up on is cancelled, and none of its requests begins.
+/// delay. A batch whose wait times out is cancelled, and no request of it begins.
 class FaultStore final : public Store {
  public:
   explicit FaultStore(std::unique_ptr<Store> inner) : inner_(std::move(inner)) {}

@@ -99,7 +99,7 @@ TEST(Rotation, SpreadsOneElementOverAll) {
   }
 }
 
-/// One token of one head, and a query.
+/// A token of a head, and a query.
 struct Estimated {
   double exact = 0;
   double estimate = 0;

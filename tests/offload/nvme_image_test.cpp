@@ -16,8 +16,8 @@ namespace {
 
 using testing::HasSubstr;
 
-/// Where the parts of a container of so many pages lie: two superblocks, 64 pairs of blocks of the
-/// journal, two snapshots of a block.
+/// The places of the parts of a container of so many pages: two superblocks, 64 pairs of blocks of
+/// the journal, two snapshots of a block.
 constexpr std::size_t block = StorageFile::alignment;
 constexpr std::size_t journal_copy(std::size_t number, std::size_t copy) {
   return (2 + number * 2 + copy) * block;
@@ -48,7 +48,7 @@ class NvmeImageTest : public testing::Test {
   DiskImage image_{file_bytes, fuzz_seed(3)};
 };
 
-/// Whatever bit of the file flips: a page is what was written, or none.
+/// For any flipped bit of the file: a page has the written bytes, or is refused.
 TEST_F(NvmeImageTest, NeverTakesADamagedPageForAWholeOne) {
   constexpr std::uint64_t count = 20;
   {
@@ -95,8 +95,8 @@ TEST_F(NvmeImageTest, NeverTakesADamagedPageForAWholeOne) {
   EXPECT_GT(lost, 0U);
 }
 
-/// Whatever blocks are damaged, unreadable, or overwritten by others of the file: a page is the
-/// newest one, or none, and opening the file again finds the same.
+/// For any blocks that are damaged, unreadable, or overwritten by others of the file: a page is the
+/// newest one, or refused, and opening the file again finds the same.
 TEST_F(NvmeImageTest, NeverServesAnOlderVersionForDamagedBlocks) {
   constexpr std::uint64_t count = 20;
   std::map<std::uint64_t, std::uint64_t> newest;
@@ -111,7 +111,7 @@ TEST_F(NvmeImageTest, NeverServesAnOlderVersionForDamagedBlocks) {
     }
   }
   const std::vector<std::byte> whole = image_.copy();
-  const auto draw_block = [&] {  // most in the directory, and none of zeros
+  const auto draw_block = [&] {  // most in the directory, and no block of zeros
     while (true) {
       const std::size_t chosen = rng.below(4) == 0 ? rng.below(file_bytes / block) : rng.below(132);
       const std::span<const std::byte> bytes = std::span(whole).subspan(chosen * block, block);
@@ -167,7 +167,7 @@ TEST_F(NvmeImageTest, MendsTheCopyOfItsSuperblock) {
   }
 }
 
-/// Nine pages, of which the first is put once more: ten pairs of the journal.
+/// Nine pages, and the first is put once more: ten pairs of the journal.
 class NvmeJournalTest : public NvmeImageTest {
  protected:
   static constexpr std::uint64_t count = 9;
@@ -196,7 +196,7 @@ TEST_F(NvmeJournalTest, TakesTheRightCopyOfAPair) {
   }
 }
 
-/// Which pages a lost pair changed is not known: none of those before it is taken for the newest.
+/// The pages that a lost pair changed are not known: no page before it counts as the newest.
 TEST_F(NvmeJournalTest, ServesNoPageThatALostPairMayHaveChanged) {
   const std::vector<std::byte> whole = image_.copy();
   for (const std::size_t lost : {std::size_t{4}, std::size_t{9}}) {
@@ -234,7 +234,7 @@ TEST_F(NvmeJournalTest, ServesNoPageThatAPairWrittenElsewhereHasChanged) {
   EXPECT_GE(store->state().lost, 5U);
 }
 
-/// Where the machine has ended, the last writes may have arrived in any order, or not.
+/// After a crash of the machine, the last writes may have arrived in any order, or not at all.
 TEST_F(NvmeJournalTest, PassesOverWhatFollowsAPairThatNeverArrived) {
   image_.clear(journal_copy(5, 0), 2 * block);
   for (std::size_t number = 0; number < 10; ++number) {

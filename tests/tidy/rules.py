@@ -31,7 +31,7 @@ _LIBRARY_CALL = re.compile(
 )
 _DRAWERS = {"util", "utils", "helper", "helpers", "common", "types", "misc", "stuff", "shared"}
 _TODO = re.compile(r"\b(TODO|FIXME|XXX)\b(?!\(#\d+\))")
-# Absolute, so neither behind a name nor behind a variable.
+# Absolute, so neither after a name nor after a variable.
 _MACHINE_PATH = re.compile(r"(?<![\w.~})*-])/(home|root|Users|work)/")
 
 

@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// Replaces words of the head or the end, whose checksum is right again then.
+/// Replaces words of the head or the end, and makes its checksum right again.
 std::string with_words(std::string bytes, const std::string& from, const std::string& to) {
   constexpr std::size_t hashed = 16;
   constexpr std::size_t header = 24;

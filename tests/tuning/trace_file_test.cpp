@@ -342,8 +342,7 @@ TEST(TraceFile, RefusesARecordThatIsNotRightThoughItsChecksumIs) {
   const TraceRecord record{.kind = TraceRecord::Kind::close, .sequence = 1};
   ASSERT_TRUE(write_one(TraceUnit::block, record, folder / "t"));
   std::string bytes = read_bytes(folder / "t");
-  // The record's chunk lies behind the head's, each behind a header whose last 8 bytes are the
-  // hash.
+  // The record's chunk follows the head's; each follows a header with the hash as its last 8 bytes.
   constexpr std::size_t hashed = 16;
   constexpr std::size_t header = 24;
   std::uint32_t head_bytes = 0;
