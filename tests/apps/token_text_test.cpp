@@ -56,7 +56,7 @@ TEST_F(TokenText, WithHalfAnIdIsRefused) {
   EXPECT_EQ(read_tokens({.tokens_file = file}, 1U << 31, 2).error().code, Errc::invalid_argument);
 }
 
-TEST_F(TokenText, WithHalfAnIdBehindWhatIsNeededIsRefused) {
+TEST_F(TokenText, WithHalfAnIdAfterTheNeededOnesIsRefused) {
   const std::string file = folder_.write("text", std::string(4 * 10 + 1, '\0'));
   const auto text = read_tokens({.tokens_file = file}, 1000, 2);
   ASSERT_FALSE(text.has_value());

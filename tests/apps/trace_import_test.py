@@ -48,7 +48,7 @@ class Import(unittest.TestCase):
             self.assertAlmostEqual(best["hit_rate_units"], 190 / 200)
             self.assertEqual(best["refill_bytes"], 0)
 
-    def test_a_block_behind_one_that_is_missing_is_no_hit(self):
+    def test_a_block_after_a_missing_one_is_no_hit(self):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             # Two blocks are kept. The last request finds block 1, but not block 0, which precedes

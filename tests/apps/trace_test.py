@@ -282,7 +282,7 @@ class Traces(Traced):
         process.send_signal(number)
         return process.wait(timeout=1800)
 
-    def test_a_run_that_a_signal_ends_leaves_nothing_behind(self):
+    def test_a_run_that_a_signal_ends_leaves_no_file(self):
         before = sorted(self.folder.iterdir())
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
             self.assertEqual(ended_by(self.record_and_send(number)), number)

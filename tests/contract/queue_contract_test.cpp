@@ -72,7 +72,7 @@ TEST_P(QueueContract, RefusesACopyThroughANullPointer) {
   EXPECT_THAT(std::string(ticket.error().message()), HasSubstr("offload"));
 }
 
-TEST_P(QueueContract, StartsWorkBehindWaitForOnlyWhenTheTicketIsDone) {
+TEST_P(QueueContract, StartsWorkAfterWaitForOnlyWhenTheTicketIsDone) {
   const auto first = queue("first");
   const auto second = queue("second");
   Gate gate(has_threads());
@@ -117,7 +117,7 @@ TEST_P(QueueContract, PollingComesToAnEnd) {
   EXPECT_EQ(log_.size(), 1U);
 }
 
-TEST_P(QueueContract, AFailurePoisonsEverythingBehindItAndNothingBefore) {
+TEST_P(QueueContract, AFailurePoisonsEverythingAfterItAndNothingBefore) {
   const auto compute = queue("compute");
   const auto before = compute->call(Phase::model, note(1));
   const auto failed = compute->call(Phase::model, failure("first"));
@@ -132,7 +132,7 @@ TEST_P(QueueContract, AFailurePoisonsEverythingBehindItAndNothingBefore) {
   EXPECT_EQ(log_, std::vector<int>{1});
 }
 
-TEST_P(QueueContract, MovesNoByteBehindAFailure) {
+TEST_P(QueueContract, MovesNoByteAfterAFailure) {
   const auto first = queue("first");
   const auto second = queue("second");
   const Buffer source = host_buffer(64);

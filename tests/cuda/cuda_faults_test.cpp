@@ -109,7 +109,7 @@ TEST_F(CudaFaults, ADeviceLostByACopyIsToldByTheStepThatNeedsIt) {
   expect_refused_and_given_back(before);
 }
 
-TEST_F(CudaFaults, AStepOfWhichALaunchIsRefusedCanBeRepeatedAndChangesNothing) {
+TEST_F(CudaFaults, AStepWithARefusedLaunchChangesNothingAndCanBeRepeated) {
   const auto expected = outputs_of(scenario_, prompt, 4);
   for (const std::uint64_t launch : {1U, 3U, 6U, 8U}) {
     SCOPED_TRACE(launch);

@@ -176,7 +176,7 @@ TEST(CudaEmbed, CopiesRowsOfTheEmbedding) {
   }
 }
 
-TEST(CudaEmbed, ClearsTheFlagsOfWhatComesBehind) {
+TEST(CudaEmbed, ClearsTheFlagsOfLaterKernels) {
   Device device;
   const auto embedding = random_floats(4 * 3, 1, 1);
   const std::vector<std::uint32_t> tokens{2, 0};

@@ -184,7 +184,7 @@ TEST(DecoderPrompt, OfASecondTurnAttendsToRowsOfAllTiers) {
   }
 }
 
-TEST(DecoderPrompt, BehindDecodedTokensGivesTheSameBitsHoweverItIsCut) {
+TEST(DecoderPrompt, AfterDecodedTokensGivesTheSameBitsHoweverItIsCut) {
   const LlamaModel tiny = load_tiny();
   const auto tokens = text_of(context + steps + 150);
   std::vector<std::vector<float>> logits;

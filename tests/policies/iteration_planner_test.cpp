@@ -109,7 +109,7 @@ TEST(FitKmeans, RefusesWhatSaysTooLittle) {
       fit_kmeans(std::vector<KmeansSample>{{1, 3, 1}, {1, 9, 0}, {2, 3, 1}, {2, 9, 1}}, model));
 }
 
-TEST(CostModel, ComputesTheRestOfAPromptBehindItsBeginning) {
+TEST(CostModel, ComputesTheRestOfAPromptAfterItsBeginning) {
   const CostModel model{.compute = {{3, 2, 1}}};
   EXPECT_DOUBLE_EQ(model.compute_behind(0, 10), 123);
   EXPECT_DOUBLE_EQ(model.compute_behind(90, 10), 3 + 20 + 100 * 100 - 90 * 90);

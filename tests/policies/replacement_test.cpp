@@ -465,7 +465,7 @@ TEST(Lrfu, WeighsUsesByAgeAndRemembersWhatWent) {
   EXPECT_EQ(policy->choose_victim(no_unit, anything), often);
 }
 
-TEST(Lrfu, TakesInWhatNobodyHasWantedYet) {
+TEST(Lrfu, TracksUnitsThatNoStepHasWantedYet) {
   const auto policy = make_replacement_policy("lrfu").value();
   policy->resize({.keys = 3, .slots = 1});
   const UnitKey once = 0;

@@ -224,7 +224,7 @@ TEST_F(ResidentCacheTest, AdoptsWhatIsThereAlreadyWithoutARefill) {
   EXPECT_EQ(cache.counters().refill_rows, 0U);
 }
 
-TEST_F(ResidentCacheTest, EvictsNothingInVainForAUnitThatCannotFit) {
+TEST_F(ResidentCacheTest, EvictsNothingForAUnitThatCannotFit) {
   auto cache = make(4);
   step(cache, {unit(1, 2), unit(2, 2)});
   step(cache, {unit(1, 2), unit(3, 3)});  // 1 stays, so 3 slots cannot be made
@@ -236,7 +236,7 @@ TEST_F(ResidentCacheTest, EvictsNothingInVainForAUnitThatCannotFit) {
   EXPECT_EQ(cache.used_slots(), 4U);
 }
 
-TEST_F(ResidentCacheTest, EvictsNothingInVainForAUnitThatIsNotWorthAllThatWouldGo) {
+TEST_F(ResidentCacheTest, EvictsNothingForAUnitWorthLessThanItsVictims) {
   std::map<UnitKey, double> worth{{1, 10}, {2, 100}, {3, 60}};
   auto cache = make(4, std::make_unique<SetWorth>(worth));
   const WantedUnit large{.unit = 3, .rows_wanted = 10, .slots = 4, .refill_rows = 1};

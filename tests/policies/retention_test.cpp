@@ -224,7 +224,7 @@ TEST(Pooling, TakesTheGreatestOrTheMeanOfNeighbours) {
   EXPECT_THAT(kept(layer.retain(*mean, 2)[0]), ElementsAre(31, 32));
 }
 
-TEST(Pooling, CountsNeighboursThatWereDroppedAndNoneBehindTheLast) {
+TEST(Pooling, CountsNeighboursThatWereDroppedAndNoneAfterTheLast) {
   MadeUpLayer layer(10);
   layer.set_scores(0);
   layer.set_score(0, MadeUpLayer::sinks - 1, 1.0F);   // a sink
@@ -432,7 +432,7 @@ TEST(Chelsea, WeighsAMeanByDegrees) {
   EXPECT_THAT(layer.retain(*policy, 2)[0].target, ElementsAre(0, 0, 0, 0, 1, 1));
 }
 
-TEST(Merge, OfTheRestStandsBehindAnyBase) {
+TEST(Merge, OfTheRestFollowsAnyBase) {
   const MadeUpLayer layer(200);
   for (const char* base : {"h2o", "snapkv"}) {
     RetentionOptions options;
@@ -469,7 +469,7 @@ std::vector<std::uint32_t> givers(const EntryMap& map) {
   return all;
 }
 
-TEST(Cam, KeepsTheLastTokensAndHandsNothingOnBehindAPrompt) {
+TEST(Cam, KeepsTheLastTokensAndAddsNoValuesAfterAPrompt) {
   const MadeUpLayer layer(200);
   const auto policy = make_retention_policy("cam").value();
   const auto recent = layer.retain(*make_retention_policy("recent").value(), 50);
@@ -482,7 +482,7 @@ TEST(Cam, KeepsTheLastTokensAndHandsNothingOnBehindAPrompt) {
   EXPECT_EQ(maps, recent);
 }
 
-TEST(Cam, HandsAllOnWhereNoTokenDrewMoreAttentionThanThoseBehindIt) {
+TEST(Cam, AddsAllValuesIfNoTokenDrewMoreAttentionThanLaterOnes) {
   MadeUpLayer layer(200);
   layer.set_scores(0.5F);
   const auto policy = make_retention_policy("cam").value();

@@ -36,7 +36,7 @@ std::string with_words(std::string bytes, const std::string& from, const std::st
   return bytes;
 }
 
-TEST(ForeignTrace, RefusesCountsThatNobodyCanHave) {
+TEST(ForeignTrace, RefusesImpossibleCounts) {
   const TemporaryFolder folder;
   auto writer = TraceWriter::create(folder / "t", token_head()).value();
   writer.append({.kind = TraceRecord::Kind::step_end});

@@ -113,7 +113,7 @@ TEST(ReplayOfLives, KnowsNothingOfAPauseThatDidNotEnd) {
   });
 }
 
-TEST(ReplayOfLives, KnowsTheBlockOfTheTokenBehindAPrompt) {
+TEST(ReplayOfLives, KnowsTheBlockOfTheTokenAfterAPrompt) {
   for (const std::size_t tokens : {24U, 48U, 96U}) {
     expect_followed(recorded_scenario({.admission = "always", .tokens = tokens}), [](Lives& lives) {
       Drive& one = lives.open(320);  // whole blocks
