@@ -5,6 +5,7 @@ import re
 from documents import docs
 from functions import long_functions
 from guides import guides
+from words import words
 
 LIBRARY = {"core", "kernels", "policies", "offload", "runtime", "engine", "tuning", "bindings"}
 BUILT = LIBRARY | {"apps", "tests", "bench", "examples"}
@@ -159,5 +160,6 @@ _ALL = (
     printing,
     todo,
     unbuilt,
+    words,
 )
 RULES = {rule.__name__: rule for rule in _ALL}

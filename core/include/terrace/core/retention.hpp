@@ -1,10 +1,11 @@
 // The decision of a retention policy: which entries of a layer stay, which are merged, and which
 // are dropped for good.
 //
-// Attention visits *entries*: rows of a KV head, each of which stands for one token or, merged, for
-// several, its *degree*. A policy owns no memory and moves no row. After a prompt, and each time
-// the window gives up its older half (a *flush*, or compression pass), Runtime gives the policy the
-// entries of the middle and of the tokens that left the window, and the policy decides about each.
+// Attention visits *entries*: rows of a KV head. An entry stands for one token or, merged, for
+// several; their number is its *degree*. A policy owns no memory and moves no row. After a prompt,
+// and each time the window gives up its older half (a *flush*, or compression pass), Runtime gives
+// the policy the entries of the middle and of the tokens that left the window, and the policy
+// decides about each.
 #pragma once
 
 #include <cstddef>
