@@ -64,7 +64,7 @@ constexpr std::string_view nvme_words = R"(Rows:
   read, write               pages in order (sequential) or from all over (scattered)
   4096_d32                  bytes of a page, and how many are under way at a time
   cpu_per_request           time of the process's CPUs for each page
-  store_get, store_put      the same through the page store, with checksums and a journal
+  store_get, store_put      reads and writes through the page store, with checksums and a journal
   open_1000000_pages        opening a store that holds so many
 )";
 

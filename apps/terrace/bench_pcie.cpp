@@ -104,10 +104,10 @@ Result<int> bench_pcie(const PcieOptions& options) {
 constexpr std::string_view pcie_words = R"(Rows:
   memcpy                    one piece, named as nvbandwidth names its tests
   host_copy                 one piece on the host's own link, imitated or by memcpy
-  kv_scatter, _contiguous   KV rows from all over, or side by side; behind it bytes of a row
+  kv_scatter, _contiguous   KV rows from all over, or side by side; the last number: a row's bytes
   ce, sm, host              moved by a copy engine, by a kernel of the device, by the host
   bidirectional             both ways at once
-  pinned, pageable          host memory from the driver; not locked. Else locked by Terrace
+  pinned, pageable          host memory from the driver; not locked. Otherwise locked by Terrace
   far                       host memory that is not the nearest to the device
   beside_attention          while attention runs; attention_beside...: attention's time meanwhile
   copy_time                 one small copy from asking to its end; pinned_set_up: locking memory

@@ -33,7 +33,7 @@ Status use_named_isa(const Settings& settings, bool quiet) {
   const Status used = kernels::host::use_isa((*profile)->isa);
   if (used) return {};
   if (!quiet) {
-    warn("the profile's isa counts for nothing: {}", used.error().message());
+    warn("the profile's isa is ignored: {}", used.error().message());
   }
   return kernels::host::use_isa("auto");
 }
@@ -179,7 +179,7 @@ bool warn_of_no_cache(const CacheOptions& cache, const CacheSharing& sharing, bo
   const bool has_default = !cache.none() && cache.tokens == 0 && sharing.selected_tokens > 0;
   if (!reason && has_default && cache_slots(cache, sharing) == 0) {
     reason = fmt::format(
-        "the cache's size where none is given, twice the {} tokens that a step selects, holds no "
+        "the cache's default size, twice the {} tokens that a step selects, holds no "
         "{} of {} tokens: no cache; give --cache-tokens",
         sharing.selected_tokens,
         cache.granularity == CacheGranularity::cluster ? "slot of clusters" : "block",

@@ -132,7 +132,7 @@ class Kernels(unittest.TestCase):
                 f"residuals: {{compute: {compute}, offload: {offload}, kmeans: {kmeans}}}", text))
 
         residuals(0.24, 0.31, 0.79)
-        line = (r"terrace: warning: pqcache\S*: fits hold only loosely, .*: T_offload within 31 %, "
+        line = (r"terrace: warning: pqcache\S*: fits are loose, .*: T_offload within 31 %, "
                 r"T_kmeans within 79 % of its samples; .*bench kernels --write-profile FILE\n")
         self.assertRegex(terrace(*auto).stderr, "^" + line + "$")
         said = terrace(*explain).stderr

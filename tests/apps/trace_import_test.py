@@ -167,7 +167,7 @@ class Import(unittest.TestCase):
 
     def check_that_a_size_is_asked_for(self, trace):
         replay = ("trace", "replay", trace)
-        told = ("terrace: warning: the trace says nothing of a cache's size, and none is given: "
+        told = ("terrace: warning: the trace names no size of a cache, and none is given: "
                 "no cache; give --cache-tokens, at least 512\n")
         self.assertEqual(terrace(*replay, "--cache", "lru").stderr, told)
         for silent in (("-q",), ("--cache", "none"), ("--cache-tokens", 512)):

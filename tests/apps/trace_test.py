@@ -136,7 +136,7 @@ class Traces(Traced):
         run = ("run", "--context", 256, "--decode", 1, "--policy", "pqcache,oracle")
         process = terrace(*run)
         self.assertEqual(process.returncode, 0)
-        self.assertRegex(process.stderr, r"^terrace: warning: .* where none is given, twice the "
+        self.assertRegex(process.stderr, r"^terrace: warning: .* default size, twice the "
                          r"\d+ tokens .* holds no block of 32 tokens: no cache; .*\n$")
         for silent in (("-q",), ("--cache", "none"), ("--cache-tokens", 32)):
             self.assertEqual(terrace(*run, *silent).stderr, "")

@@ -141,21 +141,21 @@ Result<int> bench_drift(const DriftOptions& options) {
 }
 
 constexpr std::string_view quality_columns = R"(Columns:
-  bits                      what a token (or byte) of the scored text costs the model
-  over, over %              that much more than with full attention; s.e. is its standard error
+  bits                      cost of a token (or byte) of the scored text to the model
+  over, over %              difference to full attention; s.e. is its standard error
   error                     of attention's outputs: norm of the difference over full's norm
   mass                      share of full attention's weights that lies on attended rows
-  recall                    share of the rows with most weight that were among those selected
+  recall                    share of the rows with most weight that were selected
   digits                    share of the needles' digits that were right
-  entries, estimates        attended in a step; of these stand-ins for rows that were not fetched
+  entries, estimates        attended in a step; the part of them that stands for unfetched rows
   index kB                  size of the index
 )";
 
 constexpr std::string_view drift_columns = R"(Columns:
   from step N               recall of the steps from there on: share of the rows with most weight
-                            that were among those selected
-  settled                   recall in the last half of what follows the turn
-  refreshes                 indexes that were built anew; none where the index only grows
+                            that were selected
+  settled                   recall in the second half of the steps after the turn
+  refreshes                 indexes that were built again; 0 where the index only grows
   step ms, p99, longest     time of a step: median, 99th of a hundred, and the longest
 )";
 

@@ -129,7 +129,7 @@ std::string in_columns(const std::optional<double>& recall, int width) {
 Result<DriftStudy> study_drift(const DriftOptions& options, Progress& progress) {
   if (options.refresh_tokens == 0) {
     return fail(Errc::invalid_argument,
-                "--refresh 0: no index would be built anew; say after how many tokens");
+                "--refresh 0: no index would be built again; say after how many tokens");
   }
   TERRACE_ASSIGN(RunJob job, prepare_job(options.run));
   show_model_notes(job.model, options.run.shared);

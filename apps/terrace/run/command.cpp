@@ -171,27 +171,27 @@ Result<int> run(const RunOptions& options) {
 }
 
 constexpr std::string_view turns_help = R"(Turns (--turns):
-  Behind the context and what is decoded, each turn is a prompt over the tiers, in pieces of
-  --prefill-chunk tokens [512], and --decode steps are decoded behind it: greedily with --generate,
-  else with what follows in the text, which goes on where it had stopped. The table is of the
-  context alone. Needles asked after the text are asked for behind the last turn; those asked in
-  the prompt have no turns before them. --trace takes neither option.
+  After the context and its decoded tokens, each turn is a prompt over the tiers, in pieces of
+  --prefill-chunk tokens [512], and --decode steps are decoded after it: greedily with --generate,
+  otherwise with the next tokens of the text. The table is of the context alone. Needles asked
+  after the text are asked for after the last turn; needles asked in the prompt have no turns
+  before them. --trace takes neither option.
 )";
 
 constexpr std::string_view columns = R"(Columns of the table, and the line below:
-  bits/byte, its change     what the text behind the context costs the model, against full
-                            attention, and the standard error of that
-  recall                    share of the rows with most weight that were among those selected
+  bits/byte, its change     cost of the text after the context to the model, the difference to
+                            full attention, and its standard error
+  recall                    share of the rows with most weight that were selected
   mass                      share of full attention's weights that lies on attended rows
   hit rate                  share of selected rows that were found in the device's cache
-  bytes demand, refill      a token's rows that were missed, and what the cache took in
-  bytes select              what a token's selecting moves: codes, centroids and ids. The index
+  bytes demand, refill      a token's missed rows, and the rows that the cache admitted
+  bytes select              moved to select for a token: codes, centroids and ids. The index
                             itself is index_bytes of --format json
-  device peak               KV, index, cache and staging in device memory while decoding; what
-                            prompts take is prompt_device_peak_bytes of --format json
+  device peak               KV, index, cache and staging in device memory while decoding; the
+                            peak of prompts is prompt_device_peak_bytes of --format json
   attention                 select, fetch, attend, wait and update: all but the model's own work
-  upkeep                    looking after the cache on the host, and of that what compute does not
-                            hide, at most
+  upkeep                    work on the cache on the host, and at most how much of it compute
+                            does not hide
 )";
 
 /// The policies and their meanings, for --help.
@@ -200,7 +200,7 @@ std::string legend() {
   for (const auto& entry : policies::retrieval_policies()) {
     text += fmt::format("  {:<26}{}\n", entry.name, entry.meaning);
   }
-  text += "Retention, beside streaming (--policy): the others are gone for good\n";
+  text += "Retention, beside streaming (--policy): other tokens are dropped for good\n";
   for (const auto& entry : policies::retention_policies()) {
     text += fmt::format("  {:<26}{}\n", entry.name, entry.meaning);
   }

@@ -220,7 +220,7 @@ Result<int> tune(const TuneOptions& options) {
     document["costs"] = describe_costs(config);
     document["approximate"] = result->end.losses > 0;
     document["offline_left_out"] = result->offline_left_out;
-    document["optimum"] = "bound: slots may be dealt out over time and layers";
+    document["optimum"] = "bound: slots may be divided over time and layers";
     print_document(document);
   } else {
     print_result(*result, request.device_memory, describe_costs(config));
@@ -231,20 +231,20 @@ Result<int> tune(const TuneOptions& options) {
 }
 
 constexpr std::string_view tune_columns = R"(Columns:
-  parameters                admission: always takes in what was missed, refill what the last
-                            steps wanted, every R-th step; and the policy's own setting
+  parameters                admission: always admits missed units, refill admits the units that
+                            the last steps wanted, every R-th step; and the policy's own setting
   unit                      tokens of a block, or a cluster, cached as one
   tokens/layer              the cache's size in tokens of a layer, all KV heads
-  rows hit, units hit       share of what steps wanted that was in the cache
+  rows hit, units hit       share of the wanted rows, or units, that were in the cache
   kB/tok, kB/req            moved for a token, or for an imported request: fetched on demand, and
-                            refilled before it is wanted
+                            refilled (promoted) before they are wanted
   predicted                 time of a token or request, from the trace, the link and the cache
-  of optimum                hits over a bound: what a cache of that size could hit that knows
-                            the future and deals its slots out over time and layers at will
+  of optimum                hits over a bound: the hits of a cache of that size that knows the
+                            future and divides its slots freely over time and layers.
                             belady knows the future, too, but counts units, not rows: no bound
   tie                       = where the time is within 1 % of the least; recommended is no cache,
-                            else the policy that stands first above, and of its ties the one
-                            that moves the fewest bytes
+                            otherwise the policy that is listed first above, and among its ties
+                            the one that moves the fewest bytes
 )";
 
 std::string footer() {
