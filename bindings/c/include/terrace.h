@@ -16,19 +16,19 @@
  *
  * Errors   Calls that can fail return a terrace_status. A failed call changes nothing that its
  *          description does not name, and sets the handle that it would have made to NULL.
- *          Each call says TERRACE_INVALID_ARGUMENT of a pointer that is NULL and must not be,
- *          TERRACE_OUT_OF_MEMORY where the heap has no more, and TERRACE_INTERNAL for a fault of
- *          Terrace's own; below, these are not said again. Queries that cannot fail say of NULL
- *          what they say of something empty
- * Handles  Each is closed once, in any order: what a handle needs of others is kept until it is
- *          closed. Closing NULL does nothing. A closed handle must not be used
- * Structs  Begin with their size in bytes, which the macros TERRACE_..._INIT set beside the
- *          defaults. A program that was built with an older header passes shorter ones: fields that
- *          it does not know have their defaults
+ *          Each call returns TERRACE_INVALID_ARGUMENT for a NULL pointer that must not be NULL,
+ *          TERRACE_OUT_OF_MEMORY if the heap is exhausted, and TERRACE_INTERNAL for a fault of
+ *          Terrace itself; these are not listed below. Queries that cannot fail return for NULL
+ *          the same as for an empty object
+ * Handles  Each is closed once, in any order: a handle keeps the parts of others that it needs
+ *          until it is closed. Closing NULL does nothing. A closed handle must not be used
+ * Structs  Begin with their size in bytes, which the macros TERRACE_..._INIT set together with the
+ *          defaults. A program that was built with an older header passes shorter structs: fields
+ *          that it does not know have their defaults
  * Threads  A call may come from any thread, but one at a time for each handle, unless a description
  *          says more. Handles of one runtime may be used at once
- * Text     UTF-8, ends with a zero byte. Text that a call gives belongs to the handle, and is valid
- *          until the same call is made on it again, or it is closed
+ * Text     UTF-8, ends with a zero byte. Text that a call returns belongs to the handle, and is
+ *          valid until the same call is made on the handle again, or the handle is closed
  * Units    Tokens, heads and layers are counted from 0. Sizes and strides of keys and values are
  *          bytes, other strides numbers (elements)
  */
@@ -58,16 +58,16 @@ extern "C" {
 /* The kind of a failure, by what the caller can do about it. */
 typedef enum terrace_status {
   TERRACE_OK = 0,
-  TERRACE_INVALID_ARGUMENT = 1, /* mend the input */
+  TERRACE_INVALID_ARGUMENT = 1, /* correct the input */
   TERRACE_OUT_OF_MEMORY = 2,    /* shrink the request, close a sequence, or raise the limit */
   TERRACE_NOT_READY = 3,        /* wait and try again; nothing was lost */
   TERRACE_UNSUPPORTED = 4,      /* choose something else; asking again will not help */
   TERRACE_DEVICE_ERROR = 5,     /* this operation failed; the backend goes on */
-  TERRACE_DEVICE_LOST = 6,      /* close the runtime and all that is of it */
+  TERRACE_DEVICE_LOST = 6,      /* close the runtime and all of its handles */
   TERRACE_IO_ERROR = 7,         /* a file or store failed */
   TERRACE_CORRUPT = 8,          /* bytes are not what was written */
   TERRACE_CANCELLED = 9,        /* stopped on request or at a deadline */
-  TERRACE_INTERNAL = 100        /* a fault of Terrace's own; its message helps those who mend it */
+  TERRACE_INTERNAL = 100        /* a fault of Terrace itself; please report its message */
 } terrace_status;
 
 /* Element types. */
@@ -77,10 +77,10 @@ typedef enum terrace_dtype {
   TERRACE_DTYPE_BF16 = 2
 } terrace_dtype;
 
-/* The state of a sequence, which says what calls it takes. 1 is not used. */
+/* The state of a sequence, which decides the calls that it accepts. 1 is not used. */
 typedef enum terrace_phase {
   TERRACE_PHASE_IDLE = 0,   /* all calls but resume */
-  TERRACE_PHASE_STEP = 2,   /* in a step that is open: those of the step */
+  TERRACE_PHASE_STEP = 2,   /* in an open step: the calls of the step */
   TERRACE_PHASE_PAUSED = 3, /* resume */
   TERRACE_PHASE_LOST = 4    /* only to be closed: rows are missing */
 } terrace_phase;
@@ -197,11 +197,11 @@ typedef struct terrace_need_query {
 /* The memory that a sequence takes: bytes at most, each part as of the moment at which it is
  * largest.
  *
- * Device   steps find room where held, cache and step of all sequences and the largest shared part
- *          fit into device.memory together; steps that are under way at the same time have the
- *          shared part once each
- * Host     what counts against host.memory. Pages of rows are taken by regions of up to 64 MiB:
- *          leave it that much beside all sequences' rows, index and rest */
+ * Device   steps find room if held, cache and step of all sequences and the largest shared part fit
+ *          into device.memory together; each step under way at the same time has a shared part of
+ *          its own
+ * Host     the parts that count against host.memory. Pages of rows are taken in regions of up to
+ *          64 MiB: leave that much beside all sequences' rows, index and rest */
 typedef struct terrace_memory_need {
   size_t size;
   size_t device_held;   /* while it decodes one token a step; see terrace_runtime_device_bytes */
@@ -211,12 +211,13 @@ typedef struct terrace_memory_need {
   size_t host_rows;
   size_t host_index;
   size_t host_rest;
-  size_t index_bytes; /* what a step scans: the indexes of all layers; in the other parts, too */
+  size_t index_bytes; /* of the indexes of all layers, which a step scans; in other parts, too */
 } terrace_memory_need;
 #define TERRACE_MEMORY_NEED_INIT {sizeof(terrace_memory_need), 0, 0, 0, 0, 0, 0, 0, 0}
 
-/* Says what memory one more sequence takes at most in each tier, and what a step of it takes more,
- * for admission: sets those fields that `need->size` has room for. Threads: any, at once.
+/* Returns the memory that one more sequence takes at most in each tier, and the additional memory
+ * of its steps, for admission: sets those fields that `need->size` has room for. Threads: any, at
+ * once.
  *
  * Errors   TERRACE_INVALID_ARGUMENT: no sequence gets that long, or size_t does not count it */
 TERRACE_API terrace_status terrace_runtime_memory_need(const terrace_runtime* runtime,
@@ -233,8 +234,8 @@ TERRACE_API size_t terrace_runtime_device_bytes(const terrace_runtime* runtime, 
  * any, at once. */
 TERRACE_API size_t terrace_runtime_sequences(const terrace_runtime* runtime);
 
-/* Gives what the runtime is as a JSON object (docs/embedding-c.md): its backend and why it was
- * chosen, the policies, what they need of an engine and what they give. The text is valid until the
+/* Gives the runtime's traits as a JSON object (docs/embedding-c.md): its backend and why it was
+ * chosen, the policies, their needs and their abilities. The text is valid until the
  * runtime is closed. Threads: any, at once. */
 TERRACE_API terrace_status terrace_runtime_traits(const terrace_runtime* runtime,
                                                   const char** json);
@@ -289,10 +290,10 @@ typedef struct terrace_sequence_options {
 } terrace_sequence_options;
 #define TERRACE_SEQUENCE_OPTIONS_INIT {sizeof(terrace_sequence_options), 0}
 
-/* The hints that policies need of an engine beside keys and values (terrace_prompt_hints). */
+/* The hints that policies need of an engine besides keys and values (terrace_prompt_hints). */
 typedef struct terrace_needs {
   size_t size;
-  size_t query_window_tokens; /* queries of so many last positions of a prompt; 0: none */
+  size_t query_window_tokens; /* queries of so many last positions of a prompt; 0: not needed */
   /* 1: keys before RoPE, of prompts' tokens or, for some retention policies, of all tokens. */
   int32_t pre_rope_keys;
   int32_t attention_scores; /* 1: attention weights of prompts' tokens */
@@ -303,14 +304,14 @@ typedef struct terrace_needs {
 
 /* Opens an empty sequence; `options` may be NULL.
  *
- * Errors   TERRACE_OUT_OF_MEMORY: also where a sequence of the expected tokens would have no room
- *          in all of the device memory that the settings grant, in steps of one token and without
- *          its cache, and placement is offload */
+ * Errors   TERRACE_OUT_OF_MEMORY: also if placement is offload and a sequence of the expected
+ * tokens would not fit in the whole device memory that the settings grant, in steps of one token
+ *          and without its cache */
 TERRACE_API terrace_status terrace_sequence_open(terrace_runtime* runtime,
                                                  const terrace_sequence_options* options,
                                                  terrace_sequence** sequence);
 
-/* Closes it: its memory is given back at once, or when the step that it is in has been closed. */
+/* Closes it: its memory is given back at once, or when its open step has been closed. */
 TERRACE_API void terrace_sequence_close(terrace_sequence* sequence);
 
 /* Returns how many tokens it has: a step's are added when the step ends. Returns 0 for NULL. */
@@ -319,7 +320,8 @@ TERRACE_API size_t terrace_sequence_length(const terrace_sequence* sequence);
 /* Returns its state, TERRACE_PHASE_LOST for NULL. */
 TERRACE_API terrace_phase terrace_sequence_phase(const terrace_sequence* sequence);
 
-/* Says what hints its steps have to bring: sets those fields that `needs->size` has room for. */
+/* Returns the hints that its steps have to bring: sets those fields that `needs->size` has room
+ * for. */
 TERRACE_API terrace_status terrace_sequence_needs(const terrace_sequence* sequence,
                                                   terrace_needs* needs);
 
@@ -345,7 +347,7 @@ TERRACE_API terrace_status terrace_sequence_truncate(terrace_sequence* sequence,
 TERRACE_API terrace_status terrace_sequence_fork(terrace_sequence* sequence,
                                                  terrace_sequence** twin);
 
-/* Gives up all device memory; resume brings back what a step needs.
+/* Gives up all device memory; resume brings back the rows that a step needs.
  *
  * Errors   TERRACE_UNSUPPORTED: a policy that keeps everything (full) has no copy on the host;
  *          TERRACE_INVALID_ARGUMENT: not idle, or not paused; TERRACE_NOT_READY */
@@ -372,7 +374,7 @@ TERRACE_API terrace_status terrace_sequence_read_rows(terrace_sequence* sequence
                                                       size_t count, void* target,
                                                       size_t target_bytes);
 
-/* Gives what it has done and moved, as a JSON object (docs/embedding-c.md). */
+/* Gives counts of its work and moved bytes, as a JSON object (docs/embedding-c.md). */
 TERRACE_API terrace_status terrace_sequence_counters(terrace_sequence* sequence, const char** json);
 
 /* ---- Steps: one pass of a batch through all layers ------------------------------------------ */
@@ -458,8 +460,8 @@ typedef struct terrace_view {
 /* Begins a step of all these sequences, with tokens from their lengths on: makes room for them.
  * Several tokens of a sequence are a piece of its announced prompt, or a draft, which is decoded
  * token by token. A sequence that cannot begin takes no part, and terrace_step_status says why.
- * Until the step has ended, nothing but length, phase and needs may be asked of the sequences; they
- * may be closed.
+ * Until the step has ended, only length, phase and needs of the sequences may be read; they may be
+ * closed.
  *
  * Errors   TERRACE_INVALID_ARGUMENT: no sequences, or a sequence or queue of another runtime */
 TERRACE_API terrace_status terrace_step_begin(terrace_runtime* runtime,
