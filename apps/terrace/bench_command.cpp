@@ -78,7 +78,7 @@ Result<int> bench_kernels(const KernelsOptions& options) {
   std::vector<bench::Question> questions = bench::kernel_questions();
   TERRACE_TRY(keep_wanted(options, questions));
   const Machine machine = read_machine();
-  // First, for a file that is no profile is refused, and measuring takes long.
+  // Read first, because a file that is no profile is refused, and measuring takes long.
   if (!options.profile_file.empty()) {
     TERRACE_TRY(profile_to_extend(options.profile_file, machine));
   }

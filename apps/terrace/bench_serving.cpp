@@ -121,7 +121,7 @@ Result<bench::ServingPolicy> serving_policy(const ServingBenchOptions& options, 
                                             const KvShape& shape, const std::string& name) {
   TERRACE_TRY(config.set("retrieval.policy", name, {ConfigOrigin::flag, "--policy"}));
   TERRACE_ASSIGN(RuntimeOptions runtime, RuntimeOptions::from(config, shape));
-  // A step that attends exactly for want of an index is another one than what is measured.
+  // A step without an index attends exactly, which is not the work to be measured.
   if (config.is("index.until_ready", "auto")) runtime.until_ready = UntilReady::wait;
   // Memory is reserved by the budget: no more than there will be tokens, with room to decode.
   if (runtime.budget.kind == TokenBudget::Kind::tokens) {

@@ -109,7 +109,7 @@ bool is_set(const Config& config, std::string_view key);
 /// The flag of commands that read a machine profile.
 inline constexpr KeyFlag profile_flag{"--profile", "profile", "machine profile: file or preset"};
 
-/// True where the config's profile is a preset, for no file has its name.
+/// True if the config's profile is a preset, which no file has as its name.
 bool names_preset(const Config& config);
 
 /// Reads the profile that the config names, if it names one: a file, or a preset.

@@ -62,7 +62,7 @@ Status check_cache_policy(const Config& config) {
   return refuse_policy("cache.policy", asked, meant, known);
 }
 
-/// Makes every retrieval policy, for a key of one that is not named may be wrong, too.
+/// Makes every retrieval policy, because keys of policies that are not named may be wrong, too.
 Status check_all_policies(const Config& config, const KvShape& shape) {
   TERRACE_ASSIGN(const RuntimeOptions options, RuntimeOptions::from(config, shape));
   for (const auto& entry : policies::retrieval_policies()) {

@@ -40,8 +40,8 @@ std::vector<std::string> commands_below(const CLI::App& command) {
   return names;
 }
 
-/// Returns the word that was meant by an unknown one, where some known word is near; else the
-/// commands that may stand in its place.
+/// Returns the known word nearest to an unknown one, or, if no word is near, the commands that are
+/// possible in its place.
 std::string suggestion(const CLI::App& program, std::string_view unknown) {
   const CLI::App& command = innermost(program);
   const std::vector<std::string> commands = commands_below(command);

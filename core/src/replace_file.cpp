@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr int links_max = 40;  // as many as the kernel follows
 
-/// Returns the file that `path` stands for: what a link names, though nothing may lie there yet.
+/// Returns the file that `path` leads to: the target of a link, even if it does not exist yet.
 /// Renaming onto the link itself would leave it no link.
 std::string followed(const std::string& path) {
   fs::path file = path;

@@ -61,9 +61,9 @@ struct QualityStudy {
 };
 
 /// Runs every policy within every budget on every text. A policy that gives pseudo-entries, or a
-/// retention policy, is run once more per budget with so many fewer rows that all its entries
-/// together fill the budget; where hardly a row would be left, with fewer estimates, too. Errors:
-/// those of prepare_job; of a policy alone they are its cell's reason.
+/// retention policy, is run once more per budget with fewer rows, so that all its entries together
+/// fill the budget. If hardly a row would be left, it gets fewer estimates, too. Errors: those of
+/// prepare_job; of a policy alone they are its cell's reason.
 Result<QualityStudy> study_quality(const QualityOptions& options, Progress& progress);
 
 }  // namespace terrace::apps

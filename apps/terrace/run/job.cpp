@@ -256,7 +256,7 @@ Result<RuntimeOptions> runtime_options(const RunJob& job, const Config& config, 
                  RuntimeOptions::from(config, job.model.config().kv_shape(dtype)));
   options.retention.gates = job.gates;
   options.retention.outlier_heads = job.outlier_heads;
-  // Two runs are to be the same.
+  // Two runs must be equal.
   if (config.is("index.until_ready", "auto")) options.until_ready = UntilReady::wait;
   // All steps have the budget of the first one, so that policies and traces compare.
   const bool grows = options.budget.kind == TokenBudget::Kind::share;

@@ -143,7 +143,7 @@ std::string turn_lines(const RunJob& job, const PolicyFigures& figures) {
   return text;
 }
 
-/// Returns the time that looking after each cache took; nothing where no policy has a cache.
+/// Returns the time of each cache's upkeep; nothing if no policy has a cache.
 std::string upkeep_line(std::span<const PolicyFigures> figures) {
   std::vector<std::string> shares;
   for (const PolicyFigures& one : figures) {

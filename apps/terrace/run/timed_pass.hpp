@@ -17,7 +17,7 @@ struct RunSeconds {
   double select = 0;
   double fetch = 0;
   double attend = 0;
-  double wait = 0;    ///< the compute queue stood still for data
+  double wait = 0;    ///< the compute queue waited for data
   double update = 0;  ///< all else the step took: append, codes, cache upkeep, enqueueing
   double model = 0;   ///< projections, feed-forward, head
 

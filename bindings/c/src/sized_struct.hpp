@@ -40,7 +40,7 @@ Result<T> read_struct(const T* given, T defaults, std::size_t size_min, std::str
   return defaults;
 }
 
-/// The same where NULL stands for the defaults.
+/// As read_struct, but NULL means the defaults.
 template <typename T>
 Result<T> read_optional_struct(const T* given, T defaults, std::string_view name) {
   if (given == nullptr) return defaults;

@@ -75,7 +75,8 @@ nb::object counters(Sequence& sequence) {
 }
 
 /// The wait is the library's, up to the setting `deadline`, on a thread of its own: this one looks
-/// for signals. A wait that Ctrl-C gives up goes on until it ends, and keeps the handle meanwhile.
+/// for signals. A wait that Ctrl-C interrupts continues in its thread until it ends, and keeps the
+/// handle until then.
 void await_indexes(Sequence& sequence) {
   struct Wait {
     std::mutex mutex;

@@ -259,8 +259,8 @@ Layer read_layer(const Step& step, const GivenLayer& given) {
   return layer;
 }
 
-/// An output that shared memory with what a layer reads would change it: tensors stay as they are
-/// until the step has ended.
+/// An output must not share memory with a layer's inputs, because these must stay unchanged until
+/// the step has ended.
 void read_output_of(const Step& step, Layer& layer, GivenArray given) {
   layer.output = read_output("output", given);
   const Named output{"output", *layer.output};

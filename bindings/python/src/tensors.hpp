@@ -39,9 +39,9 @@ void check_array(const Named& named, std::span<const std::size_t> shape,
 void check_packed(const Named& named, std::span<const std::size_t> shape,
                   nanobind::dlpack::dtype dtype, bool on_cuda);
 
-/// Returns from one token (dimension 0) or head (1) to the next, in numbers; what that is where
-/// there is one is of no meaning, so `packed` is returned. Errors: raises InvalidArgument where the
-/// `numbers` numbers of one reach into the next one's.
+/// Returns the stride from one token (dimension 0) or head (1) to the next, in numbers. A dimension
+/// of size 1 has no meaningful stride, so `packed` is returned. Errors: raises InvalidArgument
+/// where the `numbers` numbers of one reach into the next one's.
 [[nodiscard]] std::size_t stride_of(const Named& named, std::size_t dimension, std::size_t numbers,
                                     std::size_t packed);
 

@@ -46,7 +46,7 @@ class InternalError(Error):
 
 
 class SequencesFailed(Error):
-    """Some sequences of a step are as they were before it; the others have ended well.
+    """Some sequences of a step have failed, and are as before the step; the others have ended well.
 
     failures: an Error for each of them, by its place in the step.
     """

@@ -10,8 +10,8 @@ class TerraceStats:
 
     Bytes are those that crossed the link between host and device. attended is the mean number of
     entries that a token of decoding attended to, a KV head and layer; tokens is the longest row.
-    cache_tokens is the room of a row's cache, 0 where it has none: `cache.tokens` "auto" gives a
-    cache only to selections of a block and more.
+    cache_tokens is the capacity of a row's cache, 0 if it has no cache: `cache.tokens` "auto" gives
+    a cache only to selections of a block and more.
     attention_mass is the mean share of full attention's softmax weight that steps attended to, from
     0 to 1: sinks, window and selected rows, but not estimates that stand for several tokens. The
     mean is over mass_samples samples, each of one KV head in one layer, taken every

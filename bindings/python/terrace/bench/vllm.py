@@ -60,7 +60,7 @@ def rows_of(options, policy: str) -> dict:
 def measure(options, say) -> dict:
     """Returns the report: a row for each context and cache, vLLM's own first."""
     found = {}
-    # A policy that is not there is found out before vLLM alone is measured.
+    # An unknown policy is reported before vLLM alone is measured.
     for policy in (*options.policy.split(","), OWN):
         say(f"{policy}, {len(options.context)} contexts")
         found[policy] = rows_of(options, policy)

@@ -96,7 +96,7 @@ class TerraceCache(Cache):
         self._queue = None
         self._stream = None
         self._pass: _Pass | None = None
-        # Columns of a prompt that comes in chunks and are not there yet; rows that were told of it.
+        # The columns of a chunked prompt that have not come yet; the rows that were notified of it.
         self._expected, self._told = 0, frozenset()
         self._window = needs["query_window_tokens"]
         self._dropped: dict = {}
@@ -297,8 +297,8 @@ class TerraceCache(Cache):
             self._end_prompts()
 
     def _give_up(self) -> None:
-        """Leaves all rows as they were before a pass that has not come to its end: also those that
-        ended well beside others, or before an interrupt."""
+        """Restores all rows to their state before an unfinished pass: also rows that ended well
+        beside others, or before an interrupt."""
         current, self._pass = self._pass, None
         if current is None:
             return

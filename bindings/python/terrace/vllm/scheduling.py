@@ -28,7 +28,7 @@ class TerraceSpec(FullAttentionSpec):
 
     @classmethod
     def of(cls, spec):
-        """Returns the specification of a layer of full attention, or any other as it is."""
+        """Returns the specification of a layer of full attention, any other one unchanged."""
         if type(spec) is not FullAttentionSpec:
             return spec
         return cls(**{field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)})
@@ -91,5 +91,6 @@ def _noting(update_from_output):
 
 
 def _decodes_to_its_end(request) -> bool:
-    """Whether vLLM computes no more tokens of a request together, for which it needs all pages."""
+    """Whether vLLM will not compute several tokens of a request together any more, which needs all
+    pages."""
     return request is not None and not request.resumable

@@ -203,8 +203,9 @@ class Serving:
     def _matches(self, held: _Held, row: Row) -> bool:
         """Whether a sequence still is the beginning of what the pages have.
 
-        Blocks must be the same, and the newest row bit by bit: of the last layer, for those of the
-        first are alike where tokens are. Names alone would trust that vLLM never uses one twice.
+        Blocks must be the same, and the newest row bit by bit. The last layer's row is compared,
+        because rows of the first layer are alike if tokens are. Names alone would trust that vLLM
+        never uses one twice.
         """
         last = len(held.sequence) - 1
         count = last // self.pages.block_tokens + 1
@@ -277,7 +278,7 @@ class Serving:
             sequence.read_rows(layer, head, range(first, last), rows[head])
         return rows
 
-    # ---- Rows of requests that are not there any more
+    # ---- Rows of requests that have ended
 
     def bring(self, name: str, source: str, first: int, last: int, blocks: list[int]) -> None:
         """Fills pages of a request with rows [first, last) of a sequence that was laid aside.
@@ -338,7 +339,7 @@ class Serving:
     # ---- Queries
 
     def count(self, tokens: int) -> None:
-        """Notes that so many tokens are decoded, by whomever."""
+        """Notes that so many tokens are decoded, by Terrace or by vLLM."""
         self._decoded += tokens
 
     def note_ended(self, tokens: int) -> None:

@@ -95,7 +95,7 @@ class Backend {
   [[nodiscard]] virtual const Ops& ops() const noexcept = 0;
   [[nodiscard]] virtual const Clock& clock() const noexcept = 0;
 
-  /// The threads that stand for the device's compute units where kernels run on the host.
+  /// The threads that act as the device's compute units if kernels run on the host.
   [[nodiscard]] virtual Parallel& device_threads() noexcept = 0;
 
   /// Allocates memory of a tier. Not initialised (filled with NaN bytes in builds without NDEBUG).

@@ -64,7 +64,7 @@ class PendingFile {
 /// that ends the program, where no destructor runs. The library itself handles no signal.
 ///
 /// Threads  any; safe in a signal's handler
-/// Limits   knows of 64 files at a time; one that another thread is opening meanwhile may stay
+/// Limits   knows of 64 files at a time; a file that another thread is just opening may stay
 void remove_pending_files() noexcept;
 
 /// Gives files their names, in order. A file that fails here, though check_replaceable() found
@@ -85,7 +85,7 @@ void remove_pending_files() noexcept;
 ///          exist or may not be written, or that lies on a full or read-only disk
 [[nodiscard]] Status check_replaceable(const std::string& path);
 
-/// A file as someone named it: {"--report", "tuned.html"}. No path: the user named no file.
+/// A file as the user named it: {"--report", "tuned.html"}. No path: the user named no file.
 struct NamedFile {
   std::string_view name = {};
   std::string path = {};

@@ -54,8 +54,8 @@ class ReplacementPolicy {
   /// Removes a unit, tracked or not, and all memory of it.
   virtual void forget(UnitKey key) = 0;
 
-  /// Returns where a missed unit stands in line for room, the lower the sooner, among those of one
-  /// worth; of equals the one that the step named first is sooner.
+  /// Returns a missed unit's rank among units of equal worth: the lowest gets room first. Among
+  /// equal ranks, the unit that the step named first does.
   [[nodiscard]] virtual std::uint64_t place_in_line(UnitKey /*missed*/) const { return 0; }
 
   /// Returns the unit to evict for `incoming` (no_unit: because the cache shrinks) among those that

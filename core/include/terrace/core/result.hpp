@@ -24,7 +24,7 @@ namespace terrace {
 /// The kind of an error, by what the caller can do about it. Closed: a new code is a new kind of
 /// answer.
 enum class Errc : std::uint8_t {
-  invalid_argument,  ///< mend the input; nothing was changed
+  invalid_argument,  ///< correct the input; nothing was changed
   out_of_memory,     ///< evict, shrink the request, or raise the limit; then retry
   not_ready,         ///< wait and retry; nothing was lost
   unsupported,       ///< choose another option; asking again will not help
@@ -82,7 +82,7 @@ template <typename... Args>
   return format_error(code, text.where, text.format, fmt::make_format_args(args...));
 }
 
-/// A value or the error that stands in its place.
+/// A value, or an error in its place.
 template <typename T>
 using Result = tl::expected<T, Error>;
 

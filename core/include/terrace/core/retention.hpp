@@ -89,7 +89,7 @@ struct RateRequest {
 };
 
 /// The value of a candidate that is dropped, times `factor`, is added to those of new entries.
-/// Their keys and degrees stay as they are.
+/// Their keys and degrees stay unchanged.
 struct ValueGift {
   std::uint32_t candidate = 0;
   std::uint32_t first = 0;  ///< new entry
@@ -130,7 +130,7 @@ class RetentionPolicy {
   }
 
   /// Rates tokens, any number of them: a token's rating does not depend on which others come with
-  /// it. Ratings stay as they are for a token's life.
+  /// it. Ratings stay constant for a token's life.
   ///
   /// Errors   unsupported: the traits do not ask for keys before RoPE; invalid_argument: sizes that
   ///          do not fit each other, or the policy's model; then no rating is written
@@ -152,7 +152,7 @@ class RetentionPolicy {
   }
 };
 
-/// Returns the map by which all candidates stay as they are.
+/// Returns the map that keeps all candidates unchanged.
 [[nodiscard]] EntryMap keep_all(std::size_t candidates);
 
 }  // namespace terrace

@@ -40,9 +40,10 @@ struct RetrievalTraits {
   ListScope lists = ListScope::kv_head;
   bool clusters = false;        ///< building iterates, and takes a limit of iterations
   std::string clustering = {};  ///< the settings that an iteration's time depends on, in words
-  /// Tokens that an extension takes at once. Below 2 each is coded as it leaves the window; else
-  /// they stay in the window until so many are there, between the two as far as the budget allows;
-  /// what is made of them stands for no others, but where do_cut() sees to it.
+  /// Tokens that an extension takes at once. Below 2, each token is coded when it leaves the
+  /// window. Otherwise tokens stay in the window until a batch is full: at least the smaller, at
+  /// most the larger number, as the budget allows. A summary of a batch covers no other tokens,
+  /// unless do_cut() handles that.
   std::size_t batch_tokens_min = 1;
   std::size_t batch_tokens_max = 1;
   /// An index trained on fewer tokens is built anew each time its tokens have doubled; 0 = never.
@@ -170,7 +171,7 @@ class RetrievalPolicy {
   }
 
   /// Returns the rows of each list that a budget, which is the request's count, has room for:
-  /// fewer, where estimates take the place of rows. select() is asked for so many.
+  /// fewer, if estimates take the place of rows. select() gets this number.
   [[nodiscard]] virtual RowCounts rows_within(const SelectRequest& request) const noexcept {
     return request.count;
   }

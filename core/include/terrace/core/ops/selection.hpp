@@ -10,7 +10,7 @@
 
 namespace terrace {
 
-/// How many rows the lists of each KV head take: all as many, or dealt out.
+/// How many rows the lists of each KV head take: the same number for all, or shares by head.
 struct RowCounts {
   std::size_t mean = 0;  ///< rows of a list, over KV heads
   /// [kv_heads]: the heads' parts of `mean`, summed up to each head, in 1/head_share_one; the last
