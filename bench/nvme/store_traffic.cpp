@@ -66,7 +66,7 @@ class StoreTraffic {
         pages_(pages),
         memory_(batches * store_batch_pages * store_page_bytes) {}
 
-  /// Moves pages as `next` names them, up to one that is not there. Returns how many.
+  /// Moves pages as `next` names them, until it names no page. Returns how many.
   Result<std::uint64_t> move(PageVerb verb, const std::function<std::uint64_t()>& next) {
     std::array<Batch, batches> under_way;
     std::uint64_t moved = 0;

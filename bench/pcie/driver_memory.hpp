@@ -1,4 +1,5 @@
-// Locked memory of the host as a device's driver gives it: what the backend's own is held against.
+// Locked memory of the host as a device's driver gives it: the backend's own memory is compared
+// with it.
 #pragma once
 
 #include <cstddef>

@@ -59,7 +59,7 @@ def command_of(rows: list, case: dict, *arguments) -> list:
 
 
 def scored_figures(run: dict) -> dict:
-    """Returns what a row says of one run of the program."""
+    """Returns a row's figures of one run of the program."""
     delta, needles = run["bits_delta_vs_full"], run["needles"]
     full = run["bits_per_token"] - delta["mean"]
     return {"entries": run["entries_mean"], "attention_error": run["attention_error"],

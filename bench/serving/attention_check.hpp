@@ -1,4 +1,4 @@
-// Whether a step's output is right: held against plain attention in double.
+// Checks that a step's output is right, by plain attention in double.
 #pragma once
 
 #include <cstddef>

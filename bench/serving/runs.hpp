@@ -25,9 +25,9 @@ struct ServingFigures {
   std::vector<double> step;        ///< of the batch
   std::vector<double> alone;       ///< of one more sequence that always decodes by itself
   std::vector<double> one_by_one;  ///< of the batch's sequences, each by itself in turn
-  std::vector<double> outside;   ///< share of a batch's step in which its compute queue stood still
-  std::size_t threads = 0;       ///< most that the process had
-  std::size_t device_bytes = 0;  ///< most that steps, departures and arrivals needed
+  std::vector<double> outside;     ///< share of a batch's step in which its compute queue was idle
+  std::size_t threads = 0;         ///< most that the process had
+  std::size_t device_bytes = 0;    ///< most that steps, departures and arrivals needed
   std::size_t prompt_device_bytes = 0;  ///< most that the prompts of the beginning needed
   std::size_t arrivals = 0;
 };

@@ -5,11 +5,11 @@
 //   traffic.fill_rows(layer, {0, 512}, target);     // [tokens, kv_heads, 2, head_dim]
 //   traffic.fill_query(layer, position, query);     // [query_heads, head_dim]
 //
-// Rows of some hundred clusters are drawn once. The centre of each cluster is near that of the one
-// before; a token's row is a member of one of the clusters around its position: so keys come in
-// clusters, and drift. A query is near the centre of a cluster that an earlier token belongs to,
-// and stays there for some steps, as topics of a text do. Which row a token has is a function of
-// (seed, layer, head, position): no sequence is kept, and any output can be checked.
+// Rows of some hundred clusters are drawn once. The centre of each cluster is near the centre
+// before it, and a token's row is a member of one of the clusters around its position. Therefore
+// keys come in clusters, and drift. A query is near the centre of a cluster that an earlier token
+// belongs to, and stays there for some steps, as topics of a text do. Which row a token has is a
+// function of (seed, layer, head, position): no sequence is kept, and any output can be checked.
 #pragma once
 
 #include <cstddef>

@@ -75,8 +75,8 @@ Status Decoder::run(Sequence& sequence, const Piece& piece) {
   const Result<Ticket> attended = enqueue(*step, sequence, piece);
   const Result<Ticket> last = compute_->record();
   Status done = attended.map([](Ticket) {});
-  // A step's end waits for attention, and of a long prompt not long enough; that of one token looks
-  // after caches meanwhile.
+  // A step's end waits for attention, and of a long prompt not long enough; the end of a step of
+  // one token updates caches in that time.
   if (done && !piece.decodes()) done = wait_while_moving(*attended);
   if (done) done = step->end();
   if (done) done = step->status(0);

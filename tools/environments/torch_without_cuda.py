@@ -3,8 +3,8 @@
 PyPI's torch for Linux is linked with CUDA's libraries, which come as packages of their own. On a
 CPU none of their functions is ever called, yet the loader wants every file and every symbol.
 Therefore these packages are left out, and empty libraries stand in for them. All symbols are in one
-library that each of them needs, because the loader wants versions of a symbol from the library that
-it is said to be in, and from no other. Every function fails: there is no device.
+library that each of them needs, because the loader wants a versioned symbol from the library that a
+program names for it, and from no other. Every function fails: there is no device.
 
 For an environment that computes on the CPU alone.
 """

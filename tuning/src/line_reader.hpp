@@ -39,7 +39,7 @@ class LineReader {
   Status fill();
 
   InputFile file_;
-  std::string text_;  ///< what was read and is not dealt with, from begin_ on
+  std::string text_;  ///< bytes that were read and not yet returned, from begin_ on
   std::size_t begin_ = 0;
   std::size_t line_ = 0;  ///< from 1
   bool ended_ = false;

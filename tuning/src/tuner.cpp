@@ -60,7 +60,7 @@ constexpr std::size_t finer_rounds = 3;
 /// Passes over the file that a job takes.
 std::size_t passes_of(const Job& job) { return job.offline ? 2 : 1; }
 
-/// Tells how far the whole search is, as passes over the file go on on all threads.
+/// Reports the progress of the whole search while all threads pass over the file.
 class Progress {
  public:
   explicit Progress(const std::function<void(double)>& tell) : tell_(tell) {}

@@ -68,7 +68,7 @@ class CudaArithmetic final : public Arithmetic {
   }
   /// Projects a chunk. `rotation` says where its tokens go.
   Status project(std::size_t layer, const PieceRows::Chunk& chunk, cuda::RotateAndPack rotation);
-  /// Copies a chunk's keys as they are before RoPE to the host.
+  /// Copies a chunk's keys before RoPE to the host.
   Status read_pre_rope_keys(const PieceRows::Chunk& chunk);
   Status finish(std::size_t layer, const PieceRows::Chunk& chunk);
   /// Calls call(chunk) for all chunks of the piece.
@@ -83,7 +83,7 @@ class CudaArithmetic final : public Arithmetic {
   [[nodiscard]] MatrixProduct added_to_hidden(const PieceRows::Chunk& chunk, const float* weight,
                                               const float* source,
                                               std::size_t inputs) const noexcept;
-  /// Adds a bias of the model, where there is one.
+  /// Adds a bias of the model, if the model has it.
   Status add_bias(const float* bias, std::size_t rows, std::size_t size, float* target,
                   const cuda::Launch& launch) const;
   /// The norms of heads after a projection, if the model has them.
@@ -133,7 +133,7 @@ class CudaArithmetic final : public Arithmetic {
   Buffer kept_;                ///< [layers, 2, query_size]: query, attention; once some are kept
   Buffer tokens_;              ///< u32 [piece tokens]
   Buffer seen_pre_rope_keys_;  ///< [piece tokens, kv_size], of a piece that keeps them
-  Buffer seen_query_;          ///< [tokens, query_size], once somebody asks
+  Buffer seen_query_;          ///< [tokens, query_size], after the first request for it
   Buffer seen_rows_;           ///< [kv_heads, piece tokens] rows, likewise
 };
 

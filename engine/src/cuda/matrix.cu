@@ -23,7 +23,7 @@ constexpr unsigned padded = tile + 4;
 static_assert(threads == (tile / side) * (tile / side));
 
 /// Copies inputs [first, first + slice) of up to `tile` rows to shared memory, [slice][padded];
-/// what is not there is 0.
+/// missing inputs are 0.
 __device__ void load_slice(const float* matrix, std::size_t rows, std::size_t inputs,
                            std::size_t first, float (*shared)[padded]) {
   for (unsigned i = threadIdx.x; i < tile * slice; i += threads) {

@@ -58,8 +58,8 @@ std::int64_t best_target() {
 }
 
 /// Makes kernels choose among `targets`, also those that have run already; 0 = all there are.
-/// Highway's DisableTargets would not do: its choice is forgotten whenever somebody asks what is
-/// supported.
+/// Highway's DisableTargets does not suffice: each query of the supported targets resets its
+/// choice.
 void choose_among(std::int64_t targets) {
   hwy::SetSupportedTargetsForTest(targets);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());

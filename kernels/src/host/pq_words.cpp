@@ -293,7 +293,7 @@ void count_words(const PqSelect& op, std::size_t head, std::uint32_t* counts) no
 void write_word_logits(const PqSelect& op, std::size_t query_head, const std::uint32_t* counts,
                        float* logits) noexcept {
   std::array<float, codes_max> first;
-  std::array<float, codes_max> second{};  // of a sub-space that is not there
+  std::array<float, codes_max> second{};  // of a missing sub-space
   write_pq_table(op, query_head, 0, first.data());
   if (op.pq.subspaces == 2) write_pq_table(op, query_head, 1, second.data());
   HWY_DYNAMIC_DISPATCH(write_logits)

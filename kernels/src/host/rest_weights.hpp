@@ -36,8 +36,8 @@ struct RestSoftmax {
   float sum;      ///< of exp(logit - maximum)
 };
 
-/// Makes of these logits the weights of the values of rows and of means, with their sum as it is. A
-/// row is given what its group's rest has of it, too, with the sign turned. `shares`:
+/// Turns these logits into the weights of the values of rows and of means, and does not normalise
+/// them. A row is given what its group's rest has of it, too, with the sign turned. `shares`:
 /// [left.stride], overwritten.
 RestSoftmax weigh_values(const RestLogits& logits, float* shares) noexcept;
 

@@ -95,7 +95,7 @@ class SearchInTiles {
     (tiles_.template load<rows_tile + i>(rows + i * line_bytes, shape().row_bytes()), ...);
   }
 
-  /// Blocks of centroids that rows are held against.
+  /// Blocks of centroids that rows are compared with.
   struct Blocks {
     std::size_t begin;
     std::size_t next;

@@ -127,8 +127,8 @@ HWY_INLINE Key middle_of(Bracket range) {
   return static_cast<Key>(low + (std::int64_t{range.high} - low + 1) / 2);
 }
 
-/// Returns a key that at least `least` keys reach, and if there is one at most `most`;
-/// 0 < least <= n.
+/// Returns a key that at least `least` keys reach, and, if such a key exists, at most `most`; 0 <
+/// least <= n.
 Key key_reached_by(const Key* keys, std::size_t n, std::size_t least, std::size_t most) {
   Bracket range = range_of(keys, n);
   std::size_t reached = n;

@@ -14,7 +14,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace terrace::kernels::host::HWY_NAMESPACE {
 
-/// Query heads that each see as many of the values as the one before it, or more.
+/// Query heads, each seeing at least as many of the values as the head before it.
 struct WeighedHeads {
   const float* weights;  // [heads, stride]
   std::size_t stride;

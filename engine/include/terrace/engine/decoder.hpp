@@ -23,7 +23,7 @@ namespace terrace::engine {
 
 class Arithmetic;
 
-/// Sees keys and values as they are stored, for measuring. Called on the compute queue's thread.
+/// Gets keys and values when they are stored, for measuring. Called on the compute queue's thread.
 class KvObserver {
  public:
   KvObserver() = default;

@@ -85,7 +85,7 @@ Result<KvShape> read_kv_shape(const std::filesystem::path& folder, Dtype dtype);
 /// generation_config.json, or, if the file is missing or names no token, of its config.json. Only
 /// callers that generate text need them.
 ///
-/// Errors   as read_model_config; tokens outside the vocabulary are passed over
+/// Errors   as read_model_config; tokens outside the vocabulary are ignored
 /// Tests    tests/engine/model_config_test.cpp
 Result<std::vector<TokenId>> read_end_tokens(const std::filesystem::path& folder,
                                              std::size_t vocabulary);

@@ -19,7 +19,7 @@ struct DenseLayer {
 };
 
 /// Computes the layer. The order of additions is that of the inputs: a row's bits do not depend on
-/// which rows stand beside it.
+/// the rows beside it.
 ///
 /// Threads  the caller's; allocates nothing
 /// Cost     2 * rows * inputs * outputs operations; all weights are read once

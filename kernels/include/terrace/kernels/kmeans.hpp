@@ -99,12 +99,12 @@ namespace host {
 
 class Lloyd;
 
-/// kmeans() for work that is laid down and taken up again: the same bits.
+/// kmeans() for work that is interrupted and continued: the same bits.
 ///
 ///   auto clustering = KmeansInPieces::begin(rows, options, output);
 ///   while (!clustering->do_piece()) look_at_the_clock();
 ///
-/// Arguments of begin() must stay where they are and as they are until the end.
+/// Arguments of begin() must stay in place and unchanged until the end.
 class KmeansInPieces {
  public:
   /// Errors: those of kmeans(), but for an initial row that is not clustered, which report() tells

@@ -49,7 +49,7 @@ constexpr float rotation_sign(std::size_t round, std::size_t element, std::uint6
 /// The rotation that codes are made with.
 inline constexpr std::uint64_t rotation_seed = 1;
 
-/// Rotates a vector in place. Lengths stay as they are, up to rounding.
+/// Rotates a vector in place. Lengths are kept, up to rounding.
 void rotate(float* vector, std::size_t dims, std::uint64_t seed = rotation_seed) noexcept;
 
 }  // namespace terrace::kernels

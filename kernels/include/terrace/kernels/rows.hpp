@@ -1,5 +1,5 @@
 // Moving rows on the host: engine tensors to blocks, keys to an index or to f32, and the rows that
-// a selection misses to a staging area. Bytes are copied as they are; nothing here rounds.
+// a selection misses to a staging area. Bytes are copied unchanged; nothing here rounds.
 //
 //   host::resolve_rows(resolve);                              // which rows are here, which missed
 //   const std::size_t bytes = host::fetch_rows(fetch, threads);
@@ -52,8 +52,8 @@ struct KeyChannels {
 ///
 /// Layout   chunk: keys [kv_heads, channels stored, chunk_tokens] in the KV dtype
 /// Memory   chunks and rows must not overlap
-/// Errors   as key_copy's, and invalid_argument: a head that is not there, or a number of channels
-///          that is 0 or above head_dim. Then nothing is written
+/// Errors   as key_copy's, and invalid_argument: a head that does not exist, or a number of
+///          channels that is 0 or above head_dim. Then nothing is written
 /// Threads  different heads side by side
 /// Tests    tests/kernels/read_keys_test.cpp
 [[nodiscard]] Status key_channels(const KeyChannels& op) noexcept;
@@ -103,7 +103,7 @@ struct KeySlice {
 /// Shapes   target [tokens.size(), dims]; first_dim + dims <= 2 * head_dim
 /// Memory   target and rows must not overlap
 /// Errors   invalid_argument: a size of 0 or above 2^32, no block where a token is, a head or
-///          dimensions that are not there, no target, or memory that overlaps. Then nothing is
+///          dimensions that do not exist, no target, or memory that overlaps. Then nothing is
 ///          written
 /// Threads  reentrant
 /// Tests    tests/kernels/read_keys_test.cpp

@@ -35,12 +35,12 @@ struct MooncakeOptions {
 /// is standard input.
 ///
 /// Blank lines, CR and LF as the end of a line, a byte order mark at the beginning and whole
-/// numbers written with a point or an exponent are taken as they are meant.
+/// numbers written with a point or an exponent are accepted.
 /// Errors: io_error; corrupt naming the line, whose number of ids must be that of its blocks.
 [[nodiscard]] Status import_mooncake(const Conversion& files, const MooncakeOptions& options = {});
 
 struct ObjectOptions {
-  // Columns of csv, from 1; the time of a request and all other columns count for nothing.
+  // Columns of csv, from 1; the time of a request and all other columns are ignored.
   std::size_t id_column = 2;
   std::size_t size_column = 3;
   bool ignore_sizes = false;  ///< each object is one row

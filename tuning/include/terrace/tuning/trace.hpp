@@ -139,7 +139,7 @@ struct RecordedRun {
   double decode_seconds = 0;           ///< per token, all of it
   double link_seconds = 0;             ///< of that: fetches and waiting for data
   double select_seconds = 0;           ///< of that: choosing rows
-  double upkeep_seconds = 0;           ///< of that: looking after the cache, as far as no compute
+  double upkeep_seconds = 0;           ///< of that: upkeep of the cache, as far as no compute
                                        ///< hid it; 0 without a cache
   std::size_t fixed_device_bytes = 0;  ///< all but blocks of rows
   std::string machine;
@@ -153,9 +153,8 @@ struct TraceEnd {
   std::uint64_t rows = 0;
   std::size_t last_position = 0;
   std::size_t sequences = 0;
-  /// How often the run gave a step up, or lost what its cache was to keep for want of device
-  /// memory. No record says what the cache held then: where this is not 0, replaying is
-  /// approximate.
+  /// How often the run abandoned a step, or its cache lost a unit for lack of device memory. No
+  /// record says what the cache held then: where this is not 0, replaying is approximate.
   std::uint64_t losses = 0;
   std::optional<RecordedRun> run;
 };

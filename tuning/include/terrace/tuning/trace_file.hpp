@@ -30,7 +30,7 @@ struct CloseFile {
 };
 using File = std::unique_ptr<std::FILE, CloseFile>;
 
-/// Counts what the end of a trace says of its records.
+/// Counts the totals that the end of a trace has of its records.
 class TraceTotals {
  public:
   void add(const TraceHead& head, const TraceRecord& record);
@@ -101,8 +101,8 @@ class TraceReader {
   ///          unsupported: too many open units (open_units.hpp)
   [[nodiscard]] Result<bool> next(TraceRecord& record);
 
-  /// Calls act(record) for all records that are left; they are the reader's. Errors: those of
-  /// next(), as soon as there is one.
+  /// Calls act(record) for all records that are left; they are the reader's. Errors: the first one
+  /// of next().
   template <typename Act>
   [[nodiscard]] Status for_each(Act act);
 
