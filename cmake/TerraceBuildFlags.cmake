@@ -1,4 +1,4 @@
-# Flags of this build alone: warnings and sanitizers. Never exported to those who link Terrace.
+# Flags of this build alone: warnings and sanitizers. Never exported to programs that link Terrace.
 add_library(terrace_build_flags INTERFACE)
 set(warnings
   -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wnon-virtual-dtor
@@ -33,15 +33,15 @@ endif()
 find_program(TERRACE_CCACHE ccache)
 mark_as_advanced(TERRACE_CCACHE)
 if(TERRACE_CCACHE AND PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
-  # Without leave to overlook what a precompiled header cannot show, it caches nothing that has one.
-  # Paths relative to the checkout let one checkout use what another one compiled.
+  # ccache must be allowed to ignore details of precompiled headers, or it caches no file that has
+  # one. Paths relative to the checkout let one checkout use what another one compiled.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
     CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
     CCACHE_NOHASHDIR=1 ${TERRACE_CCACHE})
 endif()
 
 # For code whose own speed does not matter, and whose libraries' headers take longer to compile than
-# it does: tests, and the program around the library. Both have precompiled headers. Code that
+# it does: tests, and the program around the library, which have precompiled headers. Code that
 # sanitizers add makes optimizing take twice as long.
 add_library(terrace_light_flags INTERFACE)
 if(TERRACE_SANITIZER STREQUAL none)

@@ -1,9 +1,11 @@
 # TERRACE_CUDA: whether device code is compiled. AUTO takes the toolkit that is found and the
-# configure summary says which; ON insists on one; OFF does not look. ON_HOST needs none and tests
-# device code on the CPU (docs/decisions/0016), as ON and AUTO do where tests are built.
+# configure summary says which; ON insists on one; OFF does not look for one. ON_HOST needs no
+# toolkit and tests device code on the CPU (docs/decisions/0016), as ON and AUTO do where tests are
+# built.
 #
 # Sets TERRACE_CUDA_FOUND and TERRACE_CUDA_CODE, the toolkit that device code is compiled with, and
-# TERRACE_CUDA_ON_HOST; makes terrace_cuda: what code for CUDA is compiled and linked with.
+# TERRACE_CUDA_ON_HOST; makes terrace_cuda, the target that code for CUDA is compiled and linked
+# with.
 set(TERRACE_CUDA AUTO CACHE STRING "AUTO, ON, OFF or ON_HOST")
 set_property(CACHE TERRACE_CUDA PROPERTY STRINGS AUTO ON OFF ON_HOST)
 
@@ -58,7 +60,8 @@ list(JOIN CMAKE_CUDA_ARCHITECTURES " " devices)
 set(TERRACE_CUDA_CODE "${CUDAToolkit_VERSION} for ${devices}")
 message(STATUS "CUDA: ${TERRACE_CUDA_CODE}")
 
-# The runtime is linked statically and loads the driver by itself: programs start where none is.
+# The runtime is linked statically and loads the driver by itself: programs start on machines
+# without a driver.
 add_library(terrace_cuda INTERFACE)
 target_link_libraries(terrace_cuda INTERFACE CUDA::cudart_static)
 target_compile_definitions(terrace_cuda INTERFACE TERRACE_HAS_CUDA=1)

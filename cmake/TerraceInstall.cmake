@@ -2,8 +2,8 @@
 # and for pkg-config, with one target per layer and terrace::terrace for all that an embedder needs.
 #
 # The reference decoder is a component of its own, terrace::engine, because it brings a BLAS along.
-# So is the shared library of the C interface, terrace::c or pkg-config's terrace-c: programs that
-# use it need neither C++ nor the libraries that Terrace is built with.
+# The shared library of the C interface is another component, terrace::c or pkg-config's terrace-c:
+# programs that use it need neither C++ nor the libraries that Terrace is built with.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 

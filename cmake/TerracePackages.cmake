@@ -31,7 +31,7 @@ terrace_find_module(xxhash libxxhash)
 target_compile_definitions(hwy::hwy INTERFACE
   "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4|HWY_AVX3_DL)")
 
-# Headers that only the policies' sources see: nothing of it is left for those who link Terrace.
+# Headers that only the policies' sources see: programs that link Terrace do not need them.
 find_package(Eigen3 REQUIRED NO_MODULE)
 
 # The reference decoder's alone, by a path and without a target: the installed engine names it.

@@ -1,7 +1,7 @@
 # TERRACE_UNITY: the sources of one folder of a target are compiled as one unit, up to 32 at a time;
-# a folder of fewer than five joins the folder above it, but none leaves src. A source's own code is
-# a seventh of what the compiler reads; the rest are headers and templates, which a unit reads once.
-# So names in anonymous namespaces differ within a unit.
+# a folder of fewer than five joins the folder above it, but no folder joins one above src. A
+# source's own code is a seventh of what the compiler reads; the rest are headers and templates,
+# which a unit reads once. Therefore names in anonymous namespaces must differ within a unit.
 #
 # A source that Highway includes again for each instruction set is a unit of its own. So are those
 # behind ALONE: programs bring another object in place of the library's.

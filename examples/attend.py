@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The smallest embedder in Python: a made-up model of one layer, whose KV memory is Terrace's.
+"""The smallest embedder in Python: a made-up model of one layer with its KV memory in Terrace.
 
 Prints how many tokens the last step attended to. Needs the package `terrace` and NumPy.
 """

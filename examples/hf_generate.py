@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Continues a text by a model of Hugging Face transformers whose keys and values Terrace keeps.
+"""Continues a text by a model of Hugging Face transformers with its keys and values in Terrace.
 
     examples/hf_generate.py --model models/smollm2 --text book.txt --context 4096 --budget 0.1
 
-Prints the continuation, and what Terrace did. Needs `pip install '.[hf]'`.
+Prints the continuation, and Terrace's counters. Needs `pip install '.[hf]'`.
 """
 
 import argparse

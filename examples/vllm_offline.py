@@ -13,7 +13,7 @@ terrace.yaml:
 import os
 import sys
 
-# One process, so that stats() sees what was done. Servers leave this out, and read their log.
+# One process, so that stats() sees its counters. Servers leave this out, and read their log.
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 
 import terrace.vllm

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the golden ratings of tests/engine: what gates of the bundled model say of a few keys.
+"""Writes the golden ratings of tests/engine: the ratings of a few keys by gates of the bundled
+model.
 
     build/venv-models/bin/python tools/make_golden_ratings.py
 

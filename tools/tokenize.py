@@ -10,9 +10,9 @@ counts: line ends and byte order marks are kept. TEXT and IN.u32 may be "-", sta
 the package transformers (tools/fetch_model.py makes an environment that has it), but for models of
 256 tokens without a tokenizer, whose tokens are bytes.
 
-With --needles, facts such as "\\nNote: the pass code of the amber anchor is 4821.\\n" are planted
-at evenly spread depths of the first --context tokens, and OUT.needles.json says what to ask,
-for `terrace run --needles-file`:
+If --needles is given, facts such as "\\nNote: the pass code of the amber anchor is 4821.\\n" are
+planted at evenly spread depths of the first --context tokens, and OUT.needles.json says what to
+ask, for `terrace run --needles-file`:
 
     {"version": 1, "context_tokens": 4096, "needles": [
       {"depth": 0.025,                  planned place, as a share of the context
@@ -27,7 +27,7 @@ Questions are not in OUT.u32: they are asked after the scored text, the true ans
 
 import sys
 
-sys.path.pop(0)  # the folder of this script, whose own name hides Python's module tokenize
+sys.path.pop(0)  # the folder of this script: the script's name hides Python's module tokenize
 
 import argparse
 import array
@@ -51,7 +51,7 @@ TEXT_BYTES_MAX = 1 << 30  # more than any context takes; a device may never end
 
 
 class ByteTokenizer:
-    """The tokenizer of models whose 256 tokens are the bytes."""
+    """The tokenizer of models with the 256 bytes as their tokens."""
 
     def encode(self, text: bytes) -> list[int]:
         return list(text)

@@ -62,7 +62,7 @@ except ImportError as error:
 
 
 def load_tokens_module():
-    """Returns tools/tokenize.py, whose name is taken."""
+    """Returns tools/tokenize.py as a module: Python has a module of the same name."""
     path = pathlib.Path(__file__).resolve().with_name("tokenize.py")
     spec = importlib.util.spec_from_file_location("token_files", path)
     module = importlib.util.module_from_spec(spec)
@@ -182,7 +182,7 @@ def judge(gate: Gate, keys, labels) -> dict:
 
 
 def windows_of(options) -> list[tuple[str, list[list[int]]]]:
-    """Returns each text's windows; what fills none is left out."""
+    """Returns each text's windows; tokens that do not fill a window are left out."""
     token_files = load_tokens_module()
     tokenizer = token_files.load_tokenizer(options.model)
     texts = []

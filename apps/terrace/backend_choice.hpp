@@ -7,7 +7,7 @@
 
 namespace terrace::apps {
 
-/// The objects that a backend gets beside the config. Both may be null.
+/// The objects that a backend gets in addition to the config. Each may be null.
 struct BackendContext {
   WorkObserver* observer = nullptr;         ///< of what its queues do; outlives it
   const MachineProfile* profile = nullptr;  ///< of its link

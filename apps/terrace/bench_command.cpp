@@ -22,7 +22,7 @@ namespace terrace::apps {
 namespace {
 
 struct KernelsOptions : BenchOptions {
-  std::string model;  ///< whose layers the profile's fits are for; empty = the bundled one
+  std::string model;  ///< model of the profile's fits; empty = the bundled one
 };
 
 constexpr std::array cache_flags{
@@ -78,7 +78,7 @@ Result<int> bench_kernels(const KernelsOptions& options) {
   std::vector<bench::Question> questions = bench::kernel_questions();
   TERRACE_TRY(keep_wanted(options, questions));
   const Machine machine = read_machine();
-  // First, for a file that is no profile is refused, and measuring takes long.
+  // Read first, because a file that is no profile is refused, and measuring takes long.
   if (!options.profile_file.empty()) {
     TERRACE_TRY(profile_to_extend(options.profile_file, machine));
   }
@@ -88,7 +88,7 @@ Result<int> bench_kernels(const KernelsOptions& options) {
   return status;
 }
 
-/// The capacity that was asked for; 0 where none was.
+/// The capacity that the user asked for; 0 if the user named no capacity.
 Result<std::size_t> asked_capacity(const Config& config, const bench::Trace& trace) {
   const tuning::CacheUnit unit = trace.head.recorded();
   const auto asked = config.integer_or_auto("cache.tokens");
@@ -132,27 +132,27 @@ constexpr std::string_view kernels_words = R"(Rows:
   memory_read               bytes summed; gather_rows copies rows of so many bytes from all over
   kmeans                    clusters rows by the metric l2 or cosine; pq_encode makes codes of keys
   pq_scan_topk              scores all tokens by their codes, and takes the best
-  pq_select                 the same for several query heads together; channel, sign and cluster
-                            score by some channels of keys, by signs, or by clusters
-  refine, rests             a second scoring of the best; attention to what groups leave out
+  pq_select                 selects by codes for several query heads together; channel, sign and
+                            cluster score by some channels of keys, by signs, or by clusters
+  refine, rests             a second scoring of the best; attention to groups' unselected rows
   decode_attention          attention of a step, rows contiguous or gathered; bytes of KV read
   tile_attention            attention of a prompt's tokens; attention_weights and tile_weights:
-                            what weight each row gets
+                            the weight that each row gets
   n, h, d, g, t             tokens, KV heads, dimensions of a head, query heads to a KV head,
                             tokens of a tile
   k, c, i                   selected tokens, or clusters of kmeans; clusters; iterations
   m, b, r                   parts of a key, bits of each part's code; bits of refine, or channels
-  two_threads               two threads, where others are of one
+  two_threads               two threads; other rows have one
 )";
 
 constexpr std::string_view cache_words = R"(Rows:
-  touch                     units taken note of, a second; in a replay units of a trace's steps
+  touch                     touched units a second; in a replay units of a trace's steps
   memory                    bytes of the cache's own records for a unit
   hit_rate                  share of the wanted tokens that were in the cache
-  1x, 2x                    the cache holds that many times what a layer wants in a step
+  1x, 2x                    the cache holds that many times the units a layer wants in a step
   1x_selected, 2x_selected  and that many times the selected tokens
   lru, lfu, ...             replacement policies; terrace run --help says what each does
-  itemwise_lru              the textbook's, which decides over one unit after the other
+  itemwise_lru              the textbook's lru, which decides about one unit after the other
 )";
 
 template <typename Options>

@@ -19,7 +19,7 @@ namespace terrace::apps {
 namespace {
 
 struct PcieOptions : BenchOptions {
-  std::string report_file;  ///< empty = none is written
+  std::string report_file;  ///< empty = no report is written
 };
 
 /// The device with its host memory on another NUMA node than the nearest.
@@ -55,7 +55,7 @@ std::vector<bench::Question> questions_of(const Config& config, bool quick) {
                                 .quick = quick});
 }
 
-/// Name of the device whose link is measured; empty = none.
+/// Name of the device whose link is measured; empty = no device.
 std::string device_name() {
   for (const offload::BackendInfo& backend : offload::list_backends()) {
     if (backend.name == "cuda" && backend.available) return backend.reason;
@@ -104,10 +104,10 @@ Result<int> bench_pcie(const PcieOptions& options) {
 constexpr std::string_view pcie_words = R"(Rows:
   memcpy                    one piece, named as nvbandwidth names its tests
   host_copy                 one piece on the host's own link, imitated or by memcpy
-  kv_scatter, _contiguous   KV rows from all over, or side by side; behind it bytes of a row
+  kv_scatter, _contiguous   KV rows from all over, or side by side; the last number: a row's bytes
   ce, sm, host              moved by a copy engine, by a kernel of the device, by the host
   bidirectional             both ways at once
-  pinned, pageable          host memory from the driver; not locked. Else locked by Terrace
+  pinned, pageable          host memory from the driver; not locked. Otherwise locked by Terrace
   far                       host memory that is not the nearest to the device
   beside_attention          while attention runs; attention_beside...: attention's time meanwhile
   copy_time                 one small copy from asking to its end; pinned_set_up: locking memory

@@ -15,9 +15,9 @@ namespace {
 
 constexpr std::string_view columns = R"(Columns:
   value                     median of the samples
-  spread                    half of what lies between the quartiles, as a share of the median
+  spread                    half of the distance between the quartiles, as a share of the median
   better                    how many times as good as the peer
-  peer                      another way to do the same: name, version and value
+  peer                      another way to do the same work: name, version and value
 )";
 
 }  // namespace
@@ -63,7 +63,7 @@ std::vector<bench::Row> ask_all(std::span<const bench::Question> questions,
 void warn_of_quick_profile(const BenchOptions& options, std::string_view whose) {
   if (!options.quick || options.shared.quiet) return;
   warn(
-      "the {} figures in {} are of --quick, and say only that it works; measure without it before "
+      "the {} figures in {} are of --quick, and show only that it works; measure without it before "
       "anything is planned by them",
       whose, options.profile_file);
 }

@@ -16,7 +16,7 @@ namespace terrace::apps {
 struct BenchOptions {
   SharedOptions shared;
   std::string only;          ///< part of the names of the rows wanted
-  std::string profile_file;  ///< empty = none is written
+  std::string profile_file;  ///< empty = no profile is written
   bool quick = false;
 };
 
@@ -30,14 +30,14 @@ void add_bench_options(CLI::App& command, BenchOptions& options, std::string_vie
 /// Resolves the config; the profile it names must be one.
 Result<Config> bench_config(const BenchOptions& options);
 
-/// Drops questions that --only does not want. Errors: invalid_argument when none is left.
+/// Removes the questions that --only does not name. Errors: invalid_argument: no question is left.
 Status keep_wanted(const BenchOptions& options, std::vector<bench::Question>& questions);
 
 /// Asks one after the other, and shows how far it is.
 std::vector<bench::Row> ask_all(std::span<const bench::Question> questions,
                                 const BenchOptions& options);
 
-/// Says on standard error that a profile gets figures of --quick, where it does: `whose` "link's".
+/// Warns on standard error if a profile gets figures of --quick. `whose`: as "link's".
 void warn_of_quick_profile(const BenchOptions& options, std::string_view whose);
 
 /// Prints the JSON document of a bench.

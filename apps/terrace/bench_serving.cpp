@@ -121,7 +121,7 @@ Result<bench::ServingPolicy> serving_policy(const ServingBenchOptions& options, 
                                             const KvShape& shape, const std::string& name) {
   TERRACE_TRY(config.set("retrieval.policy", name, {ConfigOrigin::flag, "--policy"}));
   TERRACE_ASSIGN(RuntimeOptions runtime, RuntimeOptions::from(config, shape));
-  // A step that attends exactly for want of an index is another one than what is measured.
+  // A step without an index attends exactly, which is not the work to be measured.
   if (config.is("index.until_ready", "auto")) runtime.until_ready = UntilReady::wait;
   // Memory is reserved by the budget: no more than there will be tokens, with room to decode.
   if (runtime.budget.kind == TokenBudget::Kind::tokens) {
@@ -209,11 +209,11 @@ Result<int> bench_serving(const ServingBenchOptions& options) {
 constexpr std::string_view serving_words = R"(Rows:
   prompt                    time of a prompt's token and layer; the prompt comes in pieces
   step                      time of a step, for each sequence and layer
-  outside_kernels           share of a step in which the compute queue stood still
+  outside_kernels           share of a step in which the compute queue was idle
   device_bytes              most device memory that steps, arrivals and departures needed
   threads                   of the process, beyond those that the config names
-  step_beside_a_piece       a step with a piece of a prompt in it, against the two apart
-  step_while_indexing       a step while another sequence's index is built, against one without
+  step_beside_a_piece       a step with a piece of a prompt, over step and piece alone
+  step_while_indexing       a step while another sequence's index is built, over one without
   b8, n4096, signs          sequences of a batch, tokens of a prompt, policy
 )";
 

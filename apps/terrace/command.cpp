@@ -19,8 +19,9 @@
 namespace terrace::apps {
 namespace {
 
-/// Has kernels use the level of instructions that is named; where none is, what this CPU's profile
-/// was measured with. A CPU may have fewer than it had then: a kernel or a container may hide AMX.
+/// Makes kernels use the named instruction level. If none is named, they use the level with which
+/// this CPU's profile was measured. The CPU may offer fewer instructions than it did then: a kernel
+/// or a container may hide AMX.
 Status use_named_isa(const Settings& settings, bool quiet) {
   const Config& config = settings.config;
   const auto& profile = settings.profile;
@@ -32,12 +33,12 @@ Status use_named_isa(const Settings& settings, bool quiet) {
   const Status used = kernels::host::use_isa((*profile)->isa);
   if (used) return {};
   if (!quiet) {
-    warn("the profile's isa counts for nothing: {}", used.error().message());
+    warn("the profile's isa is ignored: {}", used.error().message());
   }
   return kernels::host::use_isa("auto");
 }
 
-/// Says which values are no defaults, and who gave them.
+/// Prints the values that are not defaults, and their origins.
 void tell_settings(const Config& config) {
   for (const ConfigKey& key : config_keys()) {
     if (!is_set(config, key.name)) continue;
@@ -178,7 +179,7 @@ bool warn_of_no_cache(const CacheOptions& cache, const CacheSharing& sharing, bo
   const bool has_default = !cache.none() && cache.tokens == 0 && sharing.selected_tokens > 0;
   if (!reason && has_default && cache_slots(cache, sharing) == 0) {
     reason = fmt::format(
-        "the cache's size where none is given, twice the {} tokens that a step selects, holds no "
+        "the cache's default size, twice the {} tokens that a step selects, holds no "
         "{} of {} tokens: no cache; give --cache-tokens",
         sharing.selected_tokens,
         cache.granularity == CacheGranularity::cluster ? "slot of clusters" : "block",

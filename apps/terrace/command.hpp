@@ -57,8 +57,9 @@ struct Invocation {
 /// Adds --format, --config, --set, --seed, -q and -v.
 void add_shared_options(CLI::App& command, SharedOptions& options);
 
-/// Makes empty names of files and folders wrong usage, in all commands below, too: they would count
-/// as none, and what was asked for would not be written. Options say FILE or DIR of their values.
+/// Makes empty names of files and folders wrong usage, in all commands below, too: an empty name
+/// would count as no name, and nothing would be written. Such options have the value name FILE or
+/// DIR.
 void refuse_empty_file_names(CLI::App& command);
 
 /// Adds a flag for each row.
@@ -67,7 +68,8 @@ void add_key_flags(CLI::App& command, std::span<const KeyFlag> flags, SharedOpti
 /// A config and the machine profile that it names.
 struct Settings {
   Config config;
-  /// As read_profile() returns it, once: its file may be a pipe. An error is for those who need it.
+  /// The result of read_profile(), called once: its file may be a pipe. Only callers that need the
+  /// profile report its error.
   Result<std::optional<MachineProfile>> profile;
 };
 
@@ -76,7 +78,7 @@ struct Settings {
 /// Errors: those of load_config and Config::set, naming the flag; of use_isa.
 Result<Settings> resolve_settings(const SharedOptions& options);
 
-/// As resolve_settings(), for those who need no profile.
+/// As resolve_settings(), for callers that need no profile.
 Result<Config> resolve_config(const SharedOptions& options);
 
 /// Returns the names in a list with commas between, without the blanks around them; `what` was
@@ -87,11 +89,11 @@ Result<std::vector<std::string>> split_names(std::string_view what, const std::s
 std::vector<NamedFile> config_sources(const SharedOptions& options, const Config& config);
 
 /// Returns the files in a model's folder, all of them: weights may be in many, and tools read more
-/// than this program does. None where no folder is named.
+/// than this program does. Empty if no folder is named.
 std::vector<NamedFile> model_sources(const std::filesystem::path& folder);
 
-/// Says on standard error that a cache has no slot, and what to give. Returns whether that is so.
-/// Where nothing is selected no cache is missed.
+/// If a cache has no slot, says so on standard error and says what to change. Returns whether the
+/// cache has no slot. A policy that selects nothing needs no cache, and is not warned about.
 bool warn_of_no_cache(const CacheOptions& cache, const CacheSharing& sharing, bool quiet);
 
 /// Adds a flag that takes how many there are of something.
@@ -107,7 +109,7 @@ bool is_set(const Config& config, std::string_view key);
 /// The flag of commands that read a machine profile.
 inline constexpr KeyFlag profile_flag{"--profile", "profile", "machine profile: file or preset"};
 
-/// True where the config's profile is a preset, for no file has its name.
+/// True if the config's profile is a preset, which no file has as its name.
 bool names_preset(const Config& config);
 
 /// Reads the profile that the config names, if it names one: a file, or a preset.

@@ -46,8 +46,8 @@ Status check_policy_name(const std::string& asked) {
   return refuse_policy("retrieval.policy", asked, nearest_name(asked, known), known);
 }
 
-/// Refuses a policy of the cache that nothing knows. `none` is one, and the name that is meant by
-/// words for no.
+/// Refuses an unknown policy of the cache. `none` is a policy; for other words that mean no, the
+/// error suggests it.
 Status check_cache_policy(const Config& config) {
   const std::string& asked = config.text("cache.policy");
   std::vector<std::string_view> known{"none"};
@@ -62,7 +62,7 @@ Status check_cache_policy(const Config& config) {
   return refuse_policy("cache.policy", asked, meant, known);
 }
 
-/// Makes every retrieval policy, for a key of one that is not named may be wrong, too.
+/// Makes every retrieval policy, because keys of policies that are not named may be wrong, too.
 Status check_all_policies(const Config& config, const KvShape& shape) {
   TERRACE_ASSIGN(const RuntimeOptions options, RuntimeOptions::from(config, shape));
   for (const auto& entry : policies::retrieval_policies()) {

@@ -41,8 +41,8 @@ using FindGates = FunctionRef<Result<SharedGates>(const Config&)>;
 Status check_policies(const Config& config, const KvShape& shape, MakeBackend make_backend,
                       FindGates find_gates);
 
-/// Checks what can be known of a config without a model and on any machine: also the keys of
-/// policies that it does not name, for a run may.
+/// Checks a config as far as possible without a model and on any machine. This includes keys of
+/// policies that the config does not name, because a run may name them.
 /// Errors: invalid_argument naming the key, what set it and what is known.
 Status check_config(const Config& config);
 

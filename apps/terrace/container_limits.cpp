@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A number in a file; none where it says "max" or there is no such file.
+/// A number in a file; nothing if the file has "max" or does not exist.
 std::optional<double> number_in(const fs::path& file) {
   std::ifstream stream(file);
   double number = 0;
@@ -27,7 +27,7 @@ std::optional<double> cpus_in(const fs::path& file) {
   return quota / period;
 }
 
-/// The same of version 1, where -1 is no limit.
+/// Reads the limit of version 1 of control groups, where -1 means no limit.
 std::optional<double> cpus_of_quota(const fs::path& folder) {
   const auto quota = number_in(folder / "cpu.cfs_quota_us");
   const auto period = number_in(folder / "cpu.cfs_period_us");

@@ -9,7 +9,7 @@
 namespace terrace::apps {
 
 struct ContainerLimits {
-  std::optional<std::size_t> memory_bytes{};  ///< who takes more is killed without a word
+  std::optional<std::size_t> memory_bytes{};  ///< a process above it is killed without a message
   std::optional<double> cpus{};               ///< CPU time a second; 1.5: one and a half CPUs
 };
 

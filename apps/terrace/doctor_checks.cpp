@@ -56,7 +56,7 @@ CheckResult check_cpu() {
                      ""};
   if (level.narrow) {
     result.status = CheckStatus::warn;
-    result.advice = "without AVX2 attention on the host is several times slower";
+    result.advice = "attention on the host is several times slower without AVX2";
   }
   return result;
 }
@@ -81,7 +81,7 @@ CheckResult check_container(const Config& config) {
   if (limits.cpus && threads > std::max(2.0, *limits.cpus)) {
     result.status = CheckStatus::warn;
     result.advice = fmt::format(
-        "threads.device and threads.host are {:.0f} together, and stand still for most of each "
+        "threads.device and threads.host are {:.0f} together, and are stopped for most of each "
         "period: give them no more than the CPU time that the container has",
         threads);
   }
@@ -127,7 +127,7 @@ CheckResult check_direct_io() {
             "let TMPDIR name a folder, or unset it"};
   }
   const std::string folder = temporary->string();
-  // A file without a name: nothing stays behind, whatever happens.
+  // A file without a name: it vanishes even if the program is killed.
   const int file = open(folder.c_str(), O_TMPFILE | O_DIRECT | O_RDWR | O_CLOEXEC, 0600);
   if (file >= 0) {
     close(file);
@@ -215,7 +215,7 @@ CheckResult check_variables() {
   const std::vector<std::string> unknown = unknown_variables(process_environment());
   if (unknown.empty()) return {"variables", CheckStatus::ok, "each TERRACE_* sets a key", ""};
   return {"variables", CheckStatus::warn, fmt::format("{}", fmt::join(unknown, "; ")),
-          "what sets nothing is to be renamed, or unset"};
+          "rename or unset variables that set no key"};
 }
 
 }  // namespace

@@ -11,14 +11,15 @@
 
 namespace terrace::apps {
 
-/// The driver: `line` is what the kernel module says of itself, empty where none is loaded;
-/// `toolkit` is what the program was compiled with ("13.0" or "none").
+/// The driver: `line` is the version line of the kernel module, empty if no module is loaded;
+/// `toolkit` is the toolkit that compiled the program ("13.0" or "none").
 CheckResult check_cuda_driver(std::string_view line, std::string_view toolkit);
 
 /// The first of `folders` that has a CUDA toolkit, and whether it is new enough to build with.
 CheckResult check_cuda_toolkit(std::span<const std::filesystem::path> folders);
 
-/// The device, as the backend finds it. `seen`: the system shows one, whatever the backend says.
+/// The device, as the backend finds it. `seen`: the system shows a device, even if the backend
+/// finds none.
 CheckResult check_cuda_device(const offload::BackendInfo& cuda, bool seen);
 
 /// Folders in which a toolkit may be, the likeliest first. `home` and `path` are the variables

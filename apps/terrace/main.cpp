@@ -19,9 +19,9 @@ namespace {
   ::setenv("OPENBLAS_NUM_THREADS", "1", /*overwrite=*/1);
 }
 
-/// Removes files that are not whole, then ends the program as the signal has it. Linux has a
-/// process's first thread handle signals, and no other one opens files to write: none is opened
-/// behind its removal.
+/// Removes incomplete files, then ends the program as the signal would. On Linux a process's first
+/// thread handles signals, and only that thread opens files for writing: no file is opened after
+/// the removal.
 void end_by(int signal) {
   remove_pending_files();
   ::raise(signal);

@@ -41,7 +41,7 @@ Result<std::uint32_t> number_of(const json& object, const char* name) {
   return fail(Errc::invalid_argument, "has no whole number {}", name);
 }
 
-/// Errors: invalid_argument: it lacks a number, or has a share that is none.
+/// Errors: invalid_argument: a number is missing, or a share is not between 0 and 1.
 Result<KvHead> head_of(const json& one) {
   if (!one.is_object()) return fail(Errc::invalid_argument, "is no object");
   TERRACE_ASSIGN(const std::uint32_t layer, number_of(one, "layer"));

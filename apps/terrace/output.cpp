@@ -12,7 +12,7 @@
 namespace terrace::apps {
 namespace {
 
-int first_failure = 0;  ///< errno of the first result that was lost; 0 = none
+int first_failure = 0;  ///< errno of the first result that was lost; 0 = no result was lost
 
 void note_failure(bool written) {
   if (!written && first_failure == 0) first_failure = errno == 0 ? EIO : errno;
@@ -32,7 +32,7 @@ void print_text(fmt::string_view format, fmt::format_args arguments) noexcept {
 }
 
 void say_text(fmt::string_view head, fmt::string_view format, fmt::format_args arguments) noexcept {
-  // There is nowhere else to say that a message is lost.
+  // If standard error fails, no other place is left to report it.
   try {
     std::string text(head.data(), head.size());
     text += fmt::vformat(format, arguments);

@@ -24,7 +24,7 @@ void print_out(fmt::format_string<T...> format, T&&... arguments) {
   print_text(format, fmt::make_format_args(arguments...));
 }
 
-/// Writes to standard error as it is, for what is no line: progress.
+/// Writes unchanged text to standard error, for progress, which is not a line.
 template <typename... T>
 void say_bare(fmt::format_string<T...> format, T&&... arguments) {
   say_text("", format, fmt::make_format_args(arguments...));

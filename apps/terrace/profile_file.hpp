@@ -16,10 +16,11 @@ namespace terrace::apps {
 /// Errors: those of a file that is no profile: the file must not be lost.
 Result<MachineProfile> profile_to_extend(const std::string& file, const Machine& machine);
 
-/// Reads the profile of a file, lets `put` change it and replaces the file, all while no other
-/// command does so: no section of two commands is lost. Measure first: others wait for the lock.
+/// Reads the profile of a file, lets `put` change it and replaces the file under a lock, so that no
+/// section is lost when two commands write. Measure before the call: other commands wait for the
+/// lock.
 ///
-/// Order    the lock is on the file's folder, and advisory; where the file system has none, two
+/// Order    the lock is on the file's folder, and advisory; on a file system without locks two
 ///          commands that end at the same time may lose a section
 /// Errors   as profile_to_extend(); io_error: the file cannot be written; not_ready: another
 ///          command has held the lock for longer than `patience`

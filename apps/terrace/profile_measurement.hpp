@@ -11,8 +11,8 @@ namespace terrace::apps {
 /// The fits of a profile, by the setting that each holds for.
 using PlanningFits = decltype(MachineProfile::compute);
 
-/// Measures what the iterations of each policy that clusters may cost behind the layers of a model.
-/// `model_folder` empty = the bundled model.
+/// Measures, for each policy that clusters, the cost of iterations that run beside the layers of a
+/// model. `model_folder` empty = the bundled model.
 Result<PlanningFits> measure_planning(const std::string& model_folder, const Config& config);
 
 }  // namespace terrace::apps

@@ -50,7 +50,7 @@ void warn_of_loose_fits(std::string_view setting, const policies::CostModel& cos
   take("T_kmeans", costs.residuals.kmeans);
   if (quiet || loose.empty()) return;
   warn(
-      "{}: fits hold only loosely, and so does what is planned by them: {} of its samples; measure "
+      "{}: fits are loose, and so are plans made by them: {} of its samples; measure "
       "again while the machine is idle, with terrace bench kernels --write-profile FILE",
       setting, loose);
 }
@@ -61,7 +61,7 @@ std::string profile_text(const MachineProfile& profile, const Config& config) {
                                                         profile.cpu, profile.isa, profile.date);
   const Machine machine = read_machine();
   if (!profile.date.empty() && !is_of(profile, machine)) {
-    text += fmt::format("not of {} with {}, which is here: nothing is planned by it\n", machine.cpu,
+    text += fmt::format("not of this machine, {} with {}: not used for plans\n", machine.cpu,
                         machine.isa);
   }
   if (profile.link) {

@@ -18,8 +18,8 @@ Json profile_object(const MachineProfile& profile, const Config& config);
 /// Returns the fits of a cost model and how far their samples are, a line each.
 std::string costs_text(const policies::CostModel& costs);
 
-/// Says on standard error which of a cost model's fits are further from their samples than a plan
-/// may be, and how to measure again. `setting`: whose they are.
+/// Warns on standard error of each fit of a cost model that is further from its samples than a plan
+/// may be, and says how to measure again. `setting`: the setting of the cost model.
 void warn_of_loose_fits(std::string_view setting, const policies::CostModel& costs, bool quiet);
 
 /// Returns the coefficients and residuals of a cost model.

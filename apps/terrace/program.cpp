@@ -40,8 +40,8 @@ std::vector<std::string> commands_below(const CLI::App& command) {
   return names;
 }
 
-/// Returns the word that was meant by an unknown one, where some known word is near; else the
-/// commands that may stand in its place.
+/// Returns the known word nearest to an unknown one, or, if no word is near, the commands that are
+/// possible in its place.
 std::string suggestion(const CLI::App& program, std::string_view unknown) {
   const CLI::App& command = innermost(program);
   const std::vector<std::string> commands = commands_below(command);
@@ -85,7 +85,7 @@ int dispatch(int argc, const char* const* argv) {
   CLI::App program{"CPU-GPU tiered memory for the KV cache of long-context inference", "terrace"};
   program.set_version_flag("--version",
                            fmt::format("terrace {} ({})", version(), build_info().commit));
-  program.require_subcommand(0, 1);  // none is told below, a wrong one by name
+  program.require_subcommand(0, 1);  // a missing one is reported below, a wrong one by name
   add_run_command(program, invocation);
   add_bench_command(program, invocation);
   add_trace_command(program, invocation);

@@ -2,7 +2,7 @@
 
 namespace terrace::apps {
 
-inline constexpr int failed = 1;  ///< status of a program whose command failed
+inline constexpr int failed = 1;  ///< the program's status if its command failed
 inline constexpr int wrong_usage = 2;
 
 /// Runs the command that the arguments name and returns the program's status. Errors and exceptions

@@ -1,5 +1,5 @@
-// Files that come with the program, found from the build tree and from an install prefix whatever
-// the working directory.
+// Files that come with the program, found from the build tree and from an install prefix,
+// independent of the working directory.
 #pragma once
 
 #include <filesystem>

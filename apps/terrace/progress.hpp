@@ -1,5 +1,5 @@
-// One line on the terminal that says how far a long command is. Silent when standard error is no
-// terminal.
+// A line on the terminal that shows the progress of a long command. Silent when standard error is
+// no terminal.
 #pragma once
 
 #include <chrono>
@@ -10,8 +10,8 @@
 
 namespace terrace::apps {
 
-/// Returns "pqcache: decode [########------------] 43 %" in at most so many columns: of a line that
-/// is too long the bar goes first, and then the beginning of the words.
+/// Returns "pqcache: decode [########------------] 43 %" in at most so many columns: if a line is
+/// too long the bar is left out first, then the beginning of the words.
 std::string progress_line(std::string_view words, double share, std::size_t columns);
 
 /// Threads  one at a time

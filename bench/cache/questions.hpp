@@ -28,9 +28,10 @@ Result<std::vector<Question>> replay_questions(const std::shared_ptr<const Trace
 
 /// Share of the wanted rows that every policy hits on a trace, in a cache of the units that a step
 /// wants and of twice that (`1x`, `2x`), and of the tokens that it may select and of twice those
-/// (`1x_selected`, and `2x_selected`, which is a cache of the default size); beside lru stands the
-/// textbook's, which takes a step's units one after the other, and belady, which knows the future.
-/// With `cache_tokens` above 0, in a cache of so many tokens per layer instead (`N_tokens`).
+/// (`1x_selected`, and `2x_selected`, which is a cache of the default size); added are the
+/// textbook's lru, which takes a step's units one after the other, and belady, which knows the
+/// future. With `cache_tokens` above 0, in a cache of so many tokens per layer instead
+/// (`N_tokens`).
 std::vector<Question> hit_rate_questions(const std::shared_ptr<const Trace>& trace,
                                          std::size_t cache_tokens);
 

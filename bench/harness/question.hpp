@@ -17,7 +17,7 @@
 
 namespace terrace::bench {
 
-/// One way to do the work: ours or a peer's.
+/// A way to do the work: ours or a peer's.
 struct Contender {
   std::string name;
   std::string version;
@@ -41,8 +41,8 @@ struct Question {
   std::function<Result<Contest>(bool quick)> prepare;
   /// Instead of prepare: fills in what is counted and not timed.
   std::function<Status(Row& row)> count = {};
-  /// About how long each way may run, checks included: for checks that outlast what they check.
-  /// 0: 15 samples of 50 ms, whatever checks take.
+  /// About how long each way may run, checks included: for checks that take longer than the work
+  /// that they check. 0: 15 samples of 50 ms, whatever checks take.
   double seconds_each = 0;
 };
 

@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 
 enum class Better : std::uint8_t { higher, lower };
 
-/// The figure that the same run found for somebody else's way to do the same.
+/// The figure that the same run found for another library's way to do the same work.
 struct PeerFigure {
   std::string name;
   std::string version;
@@ -25,7 +25,7 @@ struct PeerFigure {
 struct Row {
   std::string name;
   Json parameters = Json::object();
-  std::optional<double> value;  ///< median; none = `reason` says why
+  std::optional<double> value;  ///< median; empty = `reason` says why
   std::string reason;
   bool failed = false;  ///< for another reason than that this machine lacks something
   std::string unit;

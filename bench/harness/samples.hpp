@@ -7,10 +7,10 @@
 
 namespace terrace::bench {
 
-/// Returns the median. There must be a sample.
+/// Returns the median. `samples` must not be empty.
 double median(std::vector<double> samples);
 
-/// Puts the samples' median, count and spread into a row. There must be a sample.
+/// Puts the samples' median, count and spread into a row. `samples` must not be empty.
 void put_samples(Row& row, std::vector<double> samples);
 
 }  // namespace terrace::bench

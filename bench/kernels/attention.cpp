@@ -23,7 +23,7 @@ struct AttentionSetting {
   std::size_t threads = 1;  ///< of more, one thread is the peer
 };
 
-/// One step's attention over all rows there are, or over some of them through pointers.
+/// The attention of one step over all rows, or over some of them through pointers.
 class Attention {
  public:
   static Result<std::shared_ptr<Attention>> create(const AttentionSetting& setting, bool quick) {

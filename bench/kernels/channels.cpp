@@ -22,7 +22,7 @@ struct ChannelSetting {
   ChannelShape channels{.count = head_dim / 4};
 };
 
-/// One KV head's selection.
+/// The selection of one KV head.
 class Selecting {
  public:
   static Result<std::shared_ptr<Selecting>> create(const ChannelSetting& setting, bool quick) {

@@ -28,7 +28,7 @@ struct KmeansSetting {
   std::size_t threads = 1;  ///< of more, one thread is the peer
 };
 
-/// So many that searches are rounded where they are.
+/// Returns as many rows as rounded searches need.
 std::size_t quick_rows(const KmeansSetting& setting) {
   return std::max<std::size_t>(1024, 4 * setting.clusters);
 }

@@ -1,4 +1,4 @@
-// The plainest thing there is to do with memory: what other rows are held against.
+// The plainest use of memory: other rows are compared with it.
 #pragma once
 
 #include <cstddef>

@@ -23,7 +23,7 @@ struct PqSetting {
   PqShape pq{.subspaces = 2, .bits = 6};
 };
 
-/// One KV head's selection.
+/// The selection of one KV head.
 class PqSelecting {
  public:
   PqSelecting(const PqSetting& setting, bool quick)

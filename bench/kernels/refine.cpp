@@ -27,7 +27,7 @@ struct RefineSetting {
   std::size_t bits = 2;
 };
 
-/// One KV head's selection.
+/// The selection of one KV head.
 class Refining {
  public:
   Refining(const RefineSetting& setting, bool quick)

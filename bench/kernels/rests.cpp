@@ -65,7 +65,7 @@ class Attending {
     Serial threads;
     kernels::host::decode_attention(op(), threads);
   }
-  /// Without the rests.
+  /// Attention without the rests.
   void run_alone() {
     Serial threads;
     DecodeAttention alone = op();

@@ -17,8 +17,9 @@ Result<std::shared_ptr<SampleRows>> SampleRows::create(const KvShape& shape, std
   rows->bytes_ = tokens * rows->row_bytes_;
   TERRACE_ASSIGN(rows->pool_, offload::HostMemory::create({}));
   TERRACE_ASSIGN(rows->data_, rows->pool_->allocate(rows->bytes_, 4096));
-  // A mebibyte is drawn, the rest repeats it: drawing all would take longer than measuring. Each
-  // has a first element of its own in its keys and values, so that none is skipped unnoticed.
+  // A mebibyte is drawn, and the rest repeats it: drawing all rows would take longer than
+  // measuring. Each row's key and value have a first element of their own, so that no row is
+  // skipped unnoticed.
   const std::size_t drawn = std::min(rows->bytes_, std::size_t{1} << 20);
   const std::size_t elements = drawn / size_bytes(shape.dtype);
   Rng rng(seed);

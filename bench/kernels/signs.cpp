@@ -26,7 +26,7 @@ struct SignSetting {
   std::size_t group;
 };
 
-/// One KV head's selection.
+/// The selection of one KV head.
 class SignSelecting {
  public:
   static Result<std::shared_ptr<SignSelecting>> create(const SignSetting& setting, bool quick) {

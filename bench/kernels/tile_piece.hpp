@@ -1,4 +1,4 @@
-// A piece of a prompt whose last token attends to all rows of a tile.
+// A piece of a prompt; its last token attends to all rows of a tile.
 #pragma once
 
 #include <cmath>

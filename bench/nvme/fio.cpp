@@ -20,7 +20,7 @@ extern char** environ;
 namespace terrace::bench {
 namespace {
 
-/// Reads all that comes from a descriptor; less where it stands still.
+/// Reads everything from a descriptor; less if no data come for too long.
 std::string read_all(int descriptor, const Deadline& deadline) {
   std::string text;
   std::array<char, 1 << 14> some{};

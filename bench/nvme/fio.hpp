@@ -7,7 +7,7 @@
 
 namespace terrace::bench {
 
-/// Returns fio's version. Errors: io_error: there is none.
+/// Returns fio's version. Errors: io_error: fio is not installed.
 [[nodiscard]] Result<std::string> find_fio();
 
 /// Has fio do the same by io_uring, on a file it may write to.

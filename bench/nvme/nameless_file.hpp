@@ -1,4 +1,4 @@
-// A file that is gone with the process, whatever ends it.
+// A file that vanishes with its process, even if the process is killed.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace terrace::bench {
 /// A file of zeros without a name.
 class NamelessFile {
  public:
-  /// Errors   io_error naming the folder: no file can be made in it, or none so large
+  /// Errors   io_error naming the folder: no file, or no file of this size, can be made in it
   [[nodiscard]] static Result<NamelessFile> create(const std::string& folder, std::uint64_t bytes);
 
   NamelessFile(NamelessFile&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}

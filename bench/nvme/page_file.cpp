@@ -24,7 +24,7 @@ constexpr std::size_t block = StorageFile::alignment;
 constexpr Duration patience = std::chrono::minutes(5);
 using Words = std::array<std::uint64_t, block / sizeof(std::uint64_t)>;
 
-/// The words of each block behind its first, which says the block and the round.
+/// The words of each block after its first word, which has the numbers of the block and the round.
 const Words& words_of_all() {
   static const Words words = [] {
     Words made{};

@@ -1,4 +1,4 @@
-// A file of blocks that say which they are, and traffic over it whose every block is checked.
+// A file of blocks with their own numbers in them, and traffic over it that checks every block.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,8 @@ struct TrafficFigures {
 /// Threads  one at a time
 class PageFile {
  public:
-  /// Makes a file in a folder and fills it. It has no name from then on: whatever happens, nothing
-  /// stays behind. Errors: those of NamelessFile::create, StorageFile::open and of
-  /// transfers.
+  /// Makes a file in a folder and fills it. The file has no name from then on, so that it vanishes
+  /// with the process. Errors: those of NamelessFile::create, StorageFile::open and of transfers.
   [[nodiscard]] static Result<std::unique_ptr<PageFile>> create(const std::string& folder,
                                                                 std::uint64_t bytes);
 

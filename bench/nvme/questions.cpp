@@ -58,7 +58,7 @@ class Disk {
 
   [[nodiscard]] const PageFile& file() const { return *ours_; }
   [[nodiscard]] const std::string& fio_version() const { return fio_version_; }
-  /// Why there is no peer; empty where there is one.
+  /// Why there is no peer; empty if there is a peer.
   [[nodiscard]] const std::string& no_peer() const { return no_peer_; }
 
  private:

@@ -15,7 +15,7 @@ struct NvmeOptions {
 
 /// Returns the rows of reading, those of writing, and those of the store. The files are made when
 /// the first question is asked, and kept by the questions: one for Terrace, which fio reads, too,
-/// and one that fio writes. fio has its turn behind each of Terrace's.
+/// and one that fio writes. fio has a turn after each of Terrace's.
 [[nodiscard]] std::vector<Question> nvme_questions(const NvmeOptions& options);
 
 }  // namespace terrace::bench

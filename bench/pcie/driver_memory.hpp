@@ -1,4 +1,5 @@
-// Locked memory of the host as a device's driver gives it: what the backend's own is held against.
+// Locked memory of the host as a device's driver gives it: the backend's own memory is compared
+// with it.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,7 @@
 
 namespace terrace::bench {
 
-/// Gives itself back; null = none.
+/// Gives itself back; null = no memory.
 using DriverMemory = std::unique_ptr<std::byte[], std::function<void(std::byte*)>>;
 
 /// Allocates by cudaHostAlloc, for all devices.

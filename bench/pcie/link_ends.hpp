@@ -45,7 +45,7 @@ struct Work {
   double bytes = 0;  ///< that it moves
   std::function<void()> start;
   std::function<void()> finish;    ///< waits for all that was started
-  std::function<Status()> verify;  ///< of what came of it; behind finish
+  std::function<Status()> verify;  ///< checks the result; called after finish
 };
 
 /// Times work alone.

@@ -17,7 +17,7 @@ constexpr std::size_t set_up_bytes = std::size_t{1} << 30;
 constexpr std::size_t piece_bytes[] = {64, std::size_t{1} << 16, std::size_t{1} << 20,
                                        std::size_t{1} << 24, bulk_bytes};
 
-/// One backend's link, made when it is first needed.
+/// The link of a backend, made when it is first needed.
 class LazyEnds {
  public:
   explicit LazyEnds(std::function<Result<std::unique_ptr<Backend>>()> make)

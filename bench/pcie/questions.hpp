@@ -14,7 +14,7 @@
 
 namespace terrace::bench {
 
-/// The backends whose links are measured. One that cannot be made gives its rows the reason.
+/// The backends with measured links. The rows of a backend that cannot be made have the reason.
 struct PcieBackends {
   std::function<Result<std::unique_ptr<Backend>>()> host;
   std::function<Result<std::unique_ptr<Backend>>()> device;

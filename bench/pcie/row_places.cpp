@@ -17,7 +17,7 @@ std::vector<std::uint32_t> row_places(std::size_t there, std::size_t count, bool
   for (std::size_t done = 0; done < count;) {
     const std::size_t left = count - done;
     const std::size_t runs_left = std::max<std::size_t>(2 * left / (run_max + 1), 1);
-    const std::size_t slack = there - at - left;  // rows that may still be passed over
+    const std::size_t slack = there - at - left;  // rows that may still be skipped
     at += std::min(slack, static_cast<std::size_t>(rng.below(2 * slack / runs_left + 1)));
     const std::size_t run = std::min(left, 1 + static_cast<std::size_t>(rng.below(run_max)));
     for (std::size_t i = 0; i < run; ++i) places[done++] = static_cast<std::uint32_t>(at++);

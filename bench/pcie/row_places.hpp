@@ -1,4 +1,4 @@
-// Where the rows lie that a step fetches.
+// The places of the rows that a step fetches.
 #pragma once
 
 #include <cstddef>

@@ -8,7 +8,7 @@ Program and peers take turns, one thread each; the figure is the median of all r
 twice, from PyPI and from Debian: one is built for this CPU's vectors, the other is what a program
 gets that links libfaiss-dev. Missing peers are installed first: PyPI's libraries into a virtual
 environment of their own, build/venv-peers, Debian's as set `peers` of packages/debian.txt says. A
-peer that cannot be had has a row that says why.
+peer that cannot be installed has a row that says why.
 """
 
 import argparse

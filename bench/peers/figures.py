@@ -1,4 +1,4 @@
-"""What rows of bench/peers/retention.py say: figures of a peer's answers, and the table."""
+"""The rows of bench/peers/retention.py: figures of a peer's answers, and the table."""
 
 import itertools
 import math
@@ -66,7 +66,7 @@ def digits_right(generated: list, needle: dict) -> list:
 
 
 def generated_figures(generated: list, dense: list, prompts: list) -> dict:
-    """Returns figures of the tokens behind each prompt, of which some end in a question."""
+    """Returns figures of the tokens after each prompt; some prompts end in a question."""
     asked = [right for ids, prompt in zip(generated, prompts, strict=True) if prompt["needle"]
              for right in digits_right(ids, prompt["needle"])]
     lengths = [same_tokens(own, its) for own, its, prompt

@@ -4,11 +4,11 @@
 
 A case is an object of retention.py. The first line of the answer is the library's version, each
 other line one row, "dense" first; all is JSON. A row has of each scored token the bits, and which
-token was likeliest; how many digits of needles were right; and the tokens generated behind each
+token was likeliest; how many digits of needles were right; and the tokens generated after each
 prompt.
 
-A press prunes the cache once, behind the prompt; a decoding press again and again. A sequence keeps
-its positions: what follows a pruned prompt has those that it has behind the whole one.
+A press prunes the cache once, after the prompt; a decoding press again and again. A sequence keeps
+its positions: tokens after a pruned prompt have the same positions as after the whole prompt.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ def ratio_of(entries: int, tokens: int) -> float:
 
 
 def again(press, **options):
-    """Prunes by a press behind the prompt, and again when a window has been decoded."""
+    """Prunes by a press after the prompt, and again when a window has been decoded."""
     def make(case: dict, tokens: int):
         decoding = kvpress.DecodingPress(press(**options), target_size=case["entries"],
                                          compression_interval=case["window"])
@@ -71,7 +71,7 @@ ROWS = [
 
 
 class Sequence:
-    """A prompt in a model's cache under a press, and tokens behind it."""
+    """A prompt in a model's cache under a press, and the tokens after it."""
 
     def __init__(self, model, ids: list) -> None:
         self.model, self.cache, self.length = model, transformers.DynamicCache(), 0
@@ -80,7 +80,7 @@ class Sequence:
         self.attended, self.steps = 0, 0  # of what follows the prompt
 
     def feed(self, ids: list, only_last: bool = False):
-        """Returns the logits behind each token, [tokens, vocabulary]."""
+        """Returns the logits after each token, [tokens, vocabulary]."""
         positions = torch.arange(self.length, self.length + len(ids))[None]
         before = self.cache.get_seq_length()
         self.attended += sum(range(before + 1, before + len(ids) + 1))
@@ -90,7 +90,7 @@ class Sequence:
                           logits_to_keep=int(only_last)).logits[0]
 
     def follow(self, ids: list, at_once: int):
-        """Yields the logits behind each token."""
+        """Yields the logits after each token."""
         for first in range(0, len(ids), at_once):
             yield from self.feed(ids[first:first + at_once])
 

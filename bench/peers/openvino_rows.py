@@ -5,8 +5,8 @@
 Case and answer are as in kvpress_rows.py, but there are only generated tokens in a row: the library
 scores prompts, which no eviction has touched yet.
 
-It evicts whole blocks of 32 tokens, as soon as a prompt is there and while it generates. KVCrush's
-blocks are kept on top of the cache's size, which therefore is smaller by them.
+OpenVINO evicts whole blocks of 32 tokens, after a prompt and while it generates. KVCrush's blocks
+are kept in addition to the cache's size, which therefore is made smaller by them.
 """
 
 import importlib.metadata

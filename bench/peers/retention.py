@@ -6,14 +6,15 @@
                              [--generated 0] [--only NAME]... [--json FILE]
 
 Prints one table, and writes all rows to --json. Each text is tokenised once, with facts planted in
-its context, for all programs alike. --scored tokens of the text are fed behind the context and
-scored, then the facts are asked for. --generated tokens are generated behind the context, and
---asked facts are asked for in prompts of their own: that is all that OpenVINO can be compared by.
+its context, for all programs alike. --scored tokens of the text are fed after the context and
+scored, then the facts are asked for. --generated tokens are generated after the context, and
+--asked facts are asked for in prompts of their own: only these two figures can be compared with
+OpenVINO's.
 
 Each peer has an environment of its own in build/, which is made when it is missing (kvpress 2 GB,
-OpenVINO 0.3 GB); one that cannot be had has a row that says why. All programs run one after
-another, one thread each. Their answers are kept in build/peers-retention, and not asked for
-again. Contexts and budgets are lists, 2048,4096.
+OpenVINO 0.3 GB); an environment that cannot be made has a row that says why. All programs run one
+after another, with one thread each. Their answers are kept in build/peers-retention, and not asked
+for again. Contexts and budgets are lists, 2048,4096.
 """
 
 import argparse
@@ -106,7 +107,7 @@ def prompts_of(ids: list, needles: list, options) -> list:
 
 
 def case_of(text: pathlib.Path, tokens: pathlib.Path, context: int, budget: str, options) -> dict:
-    """Returns what a program is asked: tokens, sizes, and which policies; none named means all."""
+    """Returns a program's job: tokens, sizes, and policies; an empty list means all policies."""
     ids = token_files.read_ids(tokens)
     if len(ids) <= context + options.scored:
         sys.exit(f"retention: {text} has {len(ids)} tokens; {context + options.scored + 1} wanted")

@@ -8,7 +8,7 @@ import typing
 
 import token_files
 
-# The window is a quarter of the budget behind the sinks; work is one thread's, as a peer's is.
+# The window is a quarter of the budget after the sinks; Terrace uses one thread, as peers do.
 SETTINGS = {"retrieval.window_share": 0.25, "threads.device": 1, "threads.host": 1}
 # Settings that concern a policy of their own share a run, and with it full attention's pass.
 PLAIN = {}
@@ -59,7 +59,7 @@ def command_of(rows: list, case: dict, *arguments) -> list:
 
 
 def scored_figures(run: dict) -> dict:
-    """Returns what a row says of one run of the program."""
+    """Returns a row's figures of one run of the program."""
     delta, needles = run["bits_delta_vs_full"], run["needles"]
     full = run["bits_per_token"] - delta["mean"]
     return {"entries": run["entries_mean"], "attention_error": run["attention_error"],
@@ -113,7 +113,7 @@ class Program:
             its |= scored_figures(runs[policy])
 
     def generate(self, case: dict, group: list, figures: dict) -> None:
-        """Adds what is generated behind each prompt, by the row and by full attention."""
+        """Adds the tokens generated after each prompt, by the row and by full attention."""
         dense = ROWS[0]._replace(settings=group[0].settings)
         group = [dense, *(row for row in group if row.policy != dense.policy)]
         for number, prompt in enumerate(case["prompts"]):

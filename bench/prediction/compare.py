@@ -8,8 +8,7 @@
 Each round records a run without a link; for each link `tune` predicts from it the time of a token
 with the cache that it recommends, with none, and, where the trace has both units, with the best
 cache of the other one (`other`), and all run over that link. The figure is the
-median of the rounds' ratios of measured to predicted; what it differs by between rounds stands
-beside it.
+median of the rounds' ratios of measured to predicted; its spread over rounds is printed beside it.
 """
 
 import argparse

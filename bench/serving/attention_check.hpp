@@ -1,4 +1,4 @@
-// Whether a step's output is right: held against plain attention in double.
+// Checks that a step's output is right, by plain attention in double.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace terrace::bench {
 
-/// One token of one layer, and what attention made of it.
+/// A token in a layer, and its attention output.
 struct AttendedToken {
   const Traffic& traffic;
   std::size_t layer = 0;
@@ -26,7 +26,7 @@ struct AttendedToken {
 Status check_attended_rows(const AttendedToken& token, const StepSelection& attended);
 
 /// Checks that the output of each query head has a cosine above 0.8 with that of attention over
-/// all rows. For policies whose estimates stand for the rows that they leave out.
+/// all rows. For policies with estimates of the rows that they leave out.
 ///
 /// Errors   corrupt
 Status check_near_full_attention(const AttendedToken& token);

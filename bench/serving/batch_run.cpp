@@ -15,7 +15,7 @@ constexpr std::size_t alone_steps = 4;       ///< for each step of the batch
 constexpr std::size_t steps_until_turn = 4;  ///< of the batch, before each decodes by itself once
 constexpr std::size_t departures_wanted = 3;
 
-/// One batch being served, and a sequence beside it.
+/// A batch being served, and a sequence beside it.
 class Service {
  public:
   Service(ServingEngine& engine, const ServingSizes& sizes) : engine_(engine), sizes_(sizes) {}
@@ -52,7 +52,8 @@ class Service {
     return sizes_.context * (6 * sizes_.sequences + 4 * place + 2) / (8 * sizes_.sequences);
   }
 
-  /// It decodes more often than the others, and must not be longer in the mean.
+  /// The sequence beside the batch decodes more often than the others, and must not be longer in
+  /// the mean.
   [[nodiscard]] std::size_t length_alone() const noexcept {
     const std::size_t growth = sizes_.steps * alone_steps;
     const std::size_t growth_of_batch = sizes_.steps + sizes_.steps / steps_until_turn;
@@ -120,7 +121,7 @@ class Service {
     return take_prompt_of(place);
   }
 
-  /// The others decode meanwhile. These steps are longer, and none of those that are timed.
+  /// The others decode meanwhile. These steps are longer, and are not timed.
   Status take_prompt_of(std::size_t place) {
     ServedSequence& arriving = *batch_[place];
     while (arriving.prompt_tokens_left() > 0) TERRACE_TRY(engine_.step(members()));

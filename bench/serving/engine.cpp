@@ -71,7 +71,7 @@ Status ServingEngine::store_piece(const ServedMember& piece) {
   const StepMember member{piece.served->sequence.get(), piece.tokens};
   TERRACE_ASSIGN(const auto step, runtime_->begin_step({&member, 1}, *compute_));
   TERRACE_TRY(step->status(0));
-  // A retention policy goes by the prompt's attention.
+  // A retention policy needs the prompt's attention.
   TERRACE_TRY(runtime_->retention_traits() == nullptr ? append(*step) : attend(*step));
   return step->status(0);
 }

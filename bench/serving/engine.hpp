@@ -1,5 +1,5 @@
 // An engine with continuous batching whose model is made up: it has keys, values and queries, and
-// no weights. All time that it takes is Terrace's.
+// no weights. All of its time is spent in Terrace.
 //
 //   auto engine = ServingEngine::create(options);
 //   auto one = (*engine)->store({.tokens = 4096, .piece_tokens = 512, .seed = 1});
@@ -50,7 +50,7 @@ struct ServedSequence {
   [[nodiscard]] std::size_t prompt_tokens_left() const noexcept {
     return prompt.tokens - std::min(prompt.tokens, sequence->length());
   }
-  /// Returns its part in the next step: a piece of its prompt or, behind that, one token.
+  /// Returns its part in the next step: a piece of its prompt or, after the prompt, one token.
   [[nodiscard]] ServedMember next() noexcept {
     const std::size_t left = prompt_tokens_left();
     return {this, left == 0 ? 1 : std::min(left, prompt.piece_tokens)};
@@ -70,8 +70,8 @@ class ServingEngine {
   ServingEngine(const ServingEngine&) = delete;
   ServingEngine& operator=(const ServingEngine&) = delete;
 
-  /// Opens a sequence and stores a prompt in pieces, to which nobody attends where the policies
-  /// leave it out: a batch is there in little time. Its index may still be under way then.
+  /// Opens a sequence and stores a prompt in pieces, without attention if the policies allow that,
+  /// so that a batch is set up quickly. The prompt's index may still be under way then.
   Result<std::unique_ptr<ServedSequence>> store(const MadeUpPrompt& prompt);
 
   /// Opens a sequence that gives its prompt in steps.

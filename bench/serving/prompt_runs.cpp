@@ -59,7 +59,7 @@ class StepsBesideAPiece {
     const MadeUpPrompt prompt = prompt_of(sizes_.sequences + round);
     TERRACE_ASSIGN(const auto arriving, engine_.announce(prompt));
     TERRACE_ASSIGN(const auto twin, engine_.announce(prompt));
-    // They take turns at being first.
+    // The two ways take turns at being first.
     for (bool first = round % 2 == 0; arriving->prompt_tokens_left() > 0; first = !first) {
       if (first) TERRACE_TRY(step_beside(*arriving));
       TERRACE_TRY(step_apart(*twin));

@@ -151,7 +151,7 @@ class Questions {
     add(name("step"), "s", policy, sizes, answer(run, put_step));
     add(name("outside_kernels"), "share", policy, sizes, answer(run, put_outside));
     add(name("device_bytes"), "B", policy, sizes, answer(run, put_device_bytes));
-    // Threads are the runtime's, whatever it retrieves with.
+    // The number of threads does not depend on the policy.
     if (&policy != &settings_.policies.front()) return;
     const auto put_threads = [configured = settings_.threads](Row& row,
                                                               const ServingFigures& figures) {

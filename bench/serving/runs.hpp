@@ -25,16 +25,16 @@ struct ServingFigures {
   std::vector<double> step;        ///< of the batch
   std::vector<double> alone;       ///< of one more sequence that always decodes by itself
   std::vector<double> one_by_one;  ///< of the batch's sequences, each by itself in turn
-  std::vector<double> outside;   ///< share of a batch's step in which its compute queue stood still
-  std::size_t threads = 0;       ///< most that the process had
-  std::size_t device_bytes = 0;  ///< most that steps, departures and arrivals needed
+  std::vector<double> outside;     ///< share of a batch's step in which its compute queue was idle
+  std::size_t threads = 0;         ///< most that the process had
+  std::size_t device_bytes = 0;    ///< most that steps, departures and arrivals needed
   std::size_t prompt_device_bytes = 0;  ///< most that the prompts of the beginning needed
   std::size_t arrivals = 0;
 };
 Result<ServingFigures> serve(const ServingOptions& options, const ServingSizes& sizes);
 
-/// Figures of prompts that come in steps, in pieces and in one piece, with nobody beside them.
-/// Times are in seconds a token and layer.
+/// Figures of prompts that come in steps, in pieces and in one piece, with no other sequence beside
+/// them. Times are in seconds a token and layer.
 struct PromptFigures {
   std::vector<double> pieces;
   std::vector<double> one_piece;
@@ -51,7 +51,8 @@ struct BesideFigures {
 };
 Result<BesideFigures> step_beside_a_piece(const ServingOptions& options, const ServingSizes& sizes);
 
-/// Seconds of one sequence's step, while another sequence's index is built and while none is.
+/// Seconds of one sequence's step, while another sequence's index is built and while no index is
+/// built.
 struct IndexingFigures {
   std::vector<double> during;
   std::vector<double> without;

@@ -71,7 +71,7 @@ void Traffic::fill_query(std::size_t layer, std::size_t position, std::span<floa
   const float scale = centre_logit / std::sqrt(static_cast<float>(shape.head_dim));
   for (std::size_t head = 0; head < shape.query_heads; ++head) {
     Rng of_topic(seed_, {Stream::topic, layer, head, position / steps_per_topic});
-    // Positions of the topic's first step, so that none of its steps is about another one.
+    // The tokens known at the topic's first step, so that all its steps have one topic.
     const std::size_t known = position - position % steps_per_topic + 1;
     const std::size_t about = cluster(layer, head / shape.group(), of_topic.below(known));
     Rng of_step(seed_, {Stream::query_member, layer, head, position});

@@ -5,11 +5,11 @@
 //   traffic.fill_rows(layer, {0, 512}, target);     // [tokens, kv_heads, 2, head_dim]
 //   traffic.fill_query(layer, position, query);     // [query_heads, head_dim]
 //
-// Rows of some hundred clusters are drawn once. The centre of each cluster is near that of the one
-// before; a token's row is a member of one of the clusters around its position: so keys come in
-// clusters, and drift. A query is near the centre of a cluster that an earlier token belongs to,
-// and stays there for some steps, as topics of a text do. Which row a token has is a function of
-// (seed, layer, head, position): no sequence is kept, and any output can be checked.
+// Rows of some hundred clusters are drawn once. The centre of each cluster is near the centre
+// before it, and a token's row is a member of one of the clusters around its position. Therefore
+// keys come in clusters, and drift. A query is near the centre of a cluster that an earlier token
+// belongs to, and stays there for some steps, as topics of a text do. Which row a token has is a
+// function of (seed, layer, head, position): no sequence is kept, and any output can be checked.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +40,8 @@ class RowPool {
 
   static constexpr std::size_t clusters = 256;
   static constexpr std::size_t keys_per_cluster = 32;
-  static constexpr std::size_t queries_per_cluster = 8;  ///< rows behind those whose key is a query
+  static constexpr std::size_t queries_per_cluster =
+      8;  ///< rows after the rows with a query as their key
   static constexpr std::size_t rows_per_cluster = keys_per_cluster + queries_per_cluster;
 
  private:
@@ -76,7 +77,7 @@ class Traffic {
   std::uint64_t seed_;
 };
 
-/// Returns how tokens lie whose rows fill_rows() wrote to `rows`.
+/// Returns the layout of tokens in rows that fill_rows() wrote.
 KvTensors packed_rows(const KvShape& shape, const std::byte* rows) noexcept;
 
 }  // namespace terrace::bench

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Holds settings of retrieval against each other, by what `terrace bench quality` says of them.
+"""Compares settings of retrieval by the figures of `terrace bench quality`.
 
     bench/settings/compare.py [--program build/release/bin/terrace] [--model DIR]
                               [--text FILE]... [--tokens FILE]... [--budget 0.1]
                               [--context N] [--decode N] [--needles N]
                               [--format text|json] SETTING...
 
-A SETTING is a policy and keys of the config: qpq,retrieval.window_share=0.25,pq.subspaces=4. Those
-that differ in one key from the first of their policy say what that key is worth; full attention
-stands behind every figure. A policy that estimates clusters has a second row, "by all entries":
-with so many fewer rows that these and its estimates together are the budget. Settings are run one
+A SETTING is a policy and keys of the config: qpq,retrieval.window_share=0.25,pq.subspaces=4. A
+setting that differs in one key from the first of its policy shows the value of that key; every
+figure is relative to full attention. A policy that estimates clusters has a second row, "by all
+entries", with fewer rows, so that rows and estimates together are the budget. Settings are run one
 after another on all texts.
 """
 
@@ -47,7 +47,8 @@ def run(setting: str, options: argparse.Namespace) -> dict:
 
 
 def figures_of(row: dict) -> dict:
-    """One text's figures, by the names of the table's columns; None of a cell that cannot be."""
+    """The figures of a text, by the names of the table's columns; None for a cell without a
+    result."""
     figures = row["figures"]
     if figures is None:
         return dict.fromkeys(SHOWN)

@@ -16,7 +16,7 @@ std::string in_small_letters(std::string_view name) {
 }  // namespace
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  // One row of the table at a time.
+  // The table is computed row by row, and only one row is kept.
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {

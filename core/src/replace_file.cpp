@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr int links_max = 40;  // as many as the kernel follows
 
-/// Returns the file that `path` stands for: what a link names, though nothing may lie there yet.
+/// Returns the file that `path` leads to: the target of a link, even if it does not exist yet.
 /// Renaming onto the link itself would leave it no link.
 std::string followed(const std::string& path) {
   fs::path file = path;
@@ -49,7 +49,7 @@ bool same_file(const std::string& a, const std::string& b) {
 std::array<std::atomic<const std::string*>, 64> pending_names;
 static_assert(std::atomic<const std::string*>::is_always_lock_free, "handlers must not wait");
 
-/// Returns the place that the name got; null where none was free.
+/// Returns the place that the name got; null if no place was free.
 std::atomic<const std::string*>* enlist(const std::string* name) noexcept {
   for (auto& place : pending_names) {
     const std::string* nobody = nullptr;
@@ -68,8 +68,8 @@ Status check_kind(const std::string& path) {
               kind == fs::file_type::directory ? "a folder" : "no regular file");
 }
 
-/// Who may read the file that is replaced may read what takes its place, and nobody else. Before
-/// there is anything to read.
+/// Lets the users who could read the replaced file read the new one, and no other user. Called
+/// before anything is written.
 Status take_permissions(int file, const std::string& path) {
   struct stat old{};
   if (::stat(path.c_str(), &old) != 0) return {};  // a new file: what the process masks decides
@@ -83,7 +83,7 @@ Status take_permissions(int file, const std::string& path) {
   return {};
 }
 
-/// Returns a name beside the file that nobody else takes.
+/// Returns a name beside the file that no other process takes.
 Result<std::string> temporary_name(const std::string& path) {
   constexpr std::size_t name_bytes_max = 200;  // file systems take 255
   std::uint64_t random = 0;

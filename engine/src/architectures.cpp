@@ -38,7 +38,7 @@ constexpr std::array rows{
                     .scales_by_longrope = true,
                     .epsilon_default = 1e-5,
                     .window = {.has_switch = false}},
-    // GLM-4 9B; those of 2025 have norms behind attention, and another name.
+    // GLM-4 9B; those of 2025 have norms after attention, and another name.
     ArchitectureRow{.architecture = {.name = "GlmForCausalLM",
                                      .model_type = "glm",
                                      .fuses_gate_up = true,

@@ -15,12 +15,12 @@ enum class BiasKey : std::uint8_t {
   none,         ///< there are no biases
   qkv_and_out,  ///< those of all projections to and from attention
   qkv,          ///< those of queries, keys and values
-  qkv_always,   ///< there are those of queries, keys and values, whatever the key says
+  qkv_always,   ///< queries, keys and values have biases, and the key is ignored
 };
 
 /// A window of positions that layers attend to, and no others before it. No model computes one.
 struct WindowDefaults {
-  std::size_t tokens = 0;  ///< sliding_window; 0: there is none
+  std::size_t tokens = 0;  ///< sliding_window; 0: no window
   bool has_switch = true;  ///< use_sliding_window is read
   bool is_on = true;       ///< use_sliding_window
 };
@@ -42,7 +42,7 @@ struct ArchitectureRow {
 };
 
 /// Returns the row of a config's architecture.
-/// Errors   unsupported: another one, or none is named
+/// Errors   unsupported: another architecture, or no name
 [[nodiscard]] Result<const ArchitectureRow*> find_architecture(const ConfigFields& fields);
 
 }  // namespace terrace::engine

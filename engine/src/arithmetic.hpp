@@ -29,11 +29,10 @@ struct PieceSetup {
 
 /// For each piece: begin, then for each layer project, attention by the caller, and finish;
 /// then predict or show_checks. All work is enqueued on the compute queue it was made with, in the
-/// order of the calls; nobody waits. Pointers are to memory that the backend's ops reach, unless a
-/// line says otherwise; what a layer leaves there, the next one writes over.
+/// order of the calls; no call waits. Pointers are to memory that the backend's ops reach, unless a
+/// line says otherwise; each layer overwrites the results of the one before.
 ///
-/// Results for a token of a prompt have the same bits whatever piece it comes in, and whatever the
-/// chunks are.
+/// Results for a token of a prompt have the same bits in pieces and chunks of any size.
 ///
 /// Memory   of a piece: hidden states, queries, attention, keys and values; of a chunk: the rest
 class Arithmetic {
@@ -58,11 +57,11 @@ class Arithmetic {
   virtual Status project(std::size_t layer) = 0;
   [[nodiscard]] virtual const float* query() const noexcept = 0;  ///< [tokens, query_heads, dim]
   [[nodiscard]] virtual KvTensors rows() const noexcept = 0;      ///< [tokens]
-  /// Where attention goes, [tokens, query_heads, head_dim].
+  /// The target of attention, [tokens, query_heads, head_dim].
   [[nodiscard]] virtual float* attention() noexcept = 0;
 
-  /// Projected tensors that the host can read: there when a function enqueued behind runs, and
-  /// until the next layer is projected. Queries are those of the last `count` tokens, [count,
+  /// Projected tensors that the host can read: valid in functions that are enqueued after this
+  /// call, until the next layer is projected. Queries are those of the last `count` tokens, [count,
   /// query_heads, head_dim]; keys before RoPE are [tokens, kv_heads, head_dim].
   virtual Result<std::span<const float>> read_queries(std::size_t count) = 0;
   [[nodiscard]] virtual std::span<const float> read_pre_rope_keys() const noexcept = 0;
@@ -87,8 +86,8 @@ class Arithmetic {
   [[nodiscard]] virtual std::span<const float> logits() const noexcept = 0;
   /// For a piece that nothing is predicted from: makes what check_stored_rows looks at readable.
   virtual Status show_checks() { return {}; }
-  /// Once the queue has come behind predict or show_checks: whether the rows stored since the
-  /// piece began are finite, where the work itself cannot fail for it.
+  /// After the queue has finished predict or show_checks: returns whether the rows stored since the
+  /// piece began are finite, for backends whose work cannot report that itself.
   ///
   /// Errors   as check_rows
   [[nodiscard]] virtual Status check_stored_rows() const { return {}; }

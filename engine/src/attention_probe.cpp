@@ -175,7 +175,7 @@ AttentionQuality AttentionProbe::measure(const Sequence& sequence, const Decoder
                                   .output = decoder.attention(layer)},
                                  layer, head);
   });
-  // In order, so that sums do not depend on who was first.
+  // Summed in order, so that sums do not depend on which thread was first.
   AttentionQuality step;
   for (std::size_t layer = 0; layer < shape_.layers; ++layer) {
     for (std::size_t head = 0; head < shape_.kv_heads; ++head) {

@@ -40,7 +40,7 @@ class ConfigFields {
   [[nodiscard]] const nlohmann::json& values() const noexcept { return object_; }
   [[nodiscard]] const std::string& file() const noexcept { return file_; }
 
-  /// A value for an error line: short, and on one line whatever it holds.
+  /// A value for an error line: short, and without line breaks, even if the value has them.
   static std::string shown(const nlohmann::json& value);
 
  private:

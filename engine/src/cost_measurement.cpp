@@ -21,7 +21,8 @@ using policies::KmeansSample;
 using policies::TimeSample;
 
 constexpr std::array<std::size_t, 5> prompt_lengths{512, 768, 1024, 1536, 2048};
-// None shorter than a segment or what is rounded: times of those say nothing of longer ones.
+// No length is shorter than a segment or than the unit of rounding: such times say nothing about
+// longer lengths.
 constexpr std::array<std::size_t, 4> cluster_lengths{2048, 4096, 8192, 16384};
 constexpr std::array<std::size_t, 2> cluster_iterations{3, 9};
 constexpr int repeats = 3;
@@ -70,7 +71,7 @@ struct MeasuredQueue {
   }
 };
 
-/// Waits for computing that a measurement gave up, whose memory must not go before.
+/// Waits for work that a measurement abandoned, because the work's memory must outlive it.
 struct AtRest {
   const MeasuredQueue& measured;
   ~AtRest() { drain_to_end(measured.queue, measured.deadline); }
@@ -147,7 +148,7 @@ struct OffloadedRows {
     OffloadedRows rows;
     TERRACE_ASSIGN(rows.device, backend.allocate({.bytes = bytes, .tier = Tier::device}));
     TERRACE_ASSIGN(rows.host, backend.allocate({.bytes = bytes, .tier = Tier::host}));
-    // Pages that nobody has written to would be read faster than others.
+    // Pages that were never written would be read faster than others.
     std::memset(rows.host.data(), 1, bytes);
     return rows;
   }
@@ -195,7 +196,7 @@ Result<policies::CostModel> measure_costs(const LlamaModel& model, const Runtime
   TERRACE_ASSIGN(const auto host_threads,
                  offload::make_parallel({.threads = options.host_threads}));
   const std::size_t token_bytes = options.shape.token_bytes();
-  // Before the queue, whose end waits for copies that were given up.
+  // Declared before the queue, whose destructor waits for abandoned copies.
   TERRACE_ASSIGN(const OffloadedRows rows,
                  OffloadedRows::create(backend, prompt_lengths.back() * token_bytes));
   TERRACE_ASSIGN(const auto queue, backend.make_queue({.name = "measure"}));

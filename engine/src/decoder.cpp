@@ -75,8 +75,8 @@ Status Decoder::run(Sequence& sequence, const Piece& piece) {
   const Result<Ticket> attended = enqueue(*step, sequence, piece);
   const Result<Ticket> last = compute_->record();
   Status done = attended.map([](Ticket) {});
-  // A step's end waits for attention, and of a long prompt not long enough; that of one token looks
-  // after caches meanwhile.
+  // A step's end waits for attention, and of a long prompt not long enough; the end of a step of
+  // one token updates caches in that time.
   if (done && !piece.decodes()) done = wait_while_moving(*attended);
   if (done) done = step->end();
   if (done) done = step->status(0);
@@ -106,7 +106,7 @@ Result<Ticket> Decoder::enqueue(Step& step, const Sequence& sequence, const Piec
     TERRACE_ASSIGN(attended, compute_->record());
     TERRACE_TRY(arithmetic_->finish(layer));
     if (piece.decodes()) continue;
-    // One layer ahead is enough to keep the queue full, and lets a failure show itself early.
+    // Enqueueing one layer ahead keeps the queue full, and still shows a failure early.
     TERRACE_TRY(wait_while_moving(before));
     tell_progress(piece, layer);
   }

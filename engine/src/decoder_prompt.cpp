@@ -21,7 +21,7 @@ Status Decoder::prefill(Sequence& sequence, std::span<const TokenId> tokens,
   TERRACE_TRY(sequence.begin_prompt(tokens.size() + options.to_come));
   Status done = run_prompt(sequence, tokens, options);
   if (!done) give_prompt_up(sequence, length);
-  // A queue that stands still keeps the memory; the next call gives it back.
+  // A queue that makes no progress keeps the memory; the next call gives it back.
   if (done || come_to_rest()) arithmetic_->release();
   if (done && options_.progress) options_.progress(1);
   return done;

@@ -58,8 +58,8 @@ Result<Tensor> find(const TensorMap& tensors, const std::string& name,
   return tensor;
 }
 
-/// Returns the sizes of all stages, of which the first layer's tensors decide. There are as many as
-/// it takes for no tensor to be left over.
+/// Returns the sizes of all stages, from the first layer's tensors. Stages are counted until no
+/// tensor is left over.
 Result<std::vector<GateStage>> read_sizes(const TensorMap& tensors, const KvShape& shape) {
   const std::size_t count = divide_up(tensors.size(), 2 * shape.layers);
   std::vector<GateStage> stages;

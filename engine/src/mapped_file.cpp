@@ -32,7 +32,7 @@ MappedFile::~MappedFile() {
 }
 
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
-  // Without O_NONBLOCK, opening a FIFO that lies in the model folder would wait for ever.
+  // O_NONBLOCK, because opening a FIFO in the model folder would otherwise wait for ever.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return cannot_read(path.string(), errno);
   auto bytes = map(descriptor, path);

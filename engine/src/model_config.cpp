@@ -83,7 +83,7 @@ Status read_biases(const ConfigFields& fields, const ArchitectureRow& row, Model
   return {};
 }
 
-/// Numbers below zero, and those that no token has, are how some files say "none".
+/// Some files write numbers below zero, or ids that no token has, to mean no token.
 Result<std::vector<TokenId>> end_tokens_of(const ConfigFields& fields, std::size_t vocabulary) {
   std::vector<TokenId> tokens;
   const json* const value = fields.find("eos_token_id");
@@ -102,8 +102,8 @@ Result<std::vector<TokenId>> end_tokens_of(const ConfigFields& fields, std::size
   return tokens;
 }
 
-/// Says what to do to those who named a folder without a model. A link to nothing is told of by
-/// whoever reads it.
+/// Returns an error that says what to do if the folder has no model. The reader of a file reports a
+/// link to nothing.
 Status check_folder(const std::filesystem::path& folder) {
   namespace fs = std::filesystem;
   std::error_code unknown;

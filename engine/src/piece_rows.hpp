@@ -9,10 +9,10 @@
 
 namespace terrace::engine {
 
-/// Libraries choose by the size of a product in which order they add. So a piece of a prompt is
-/// computed as whole tiles that begin at multiples of a tile's rows: a token has the same place in
-/// a product of the same size, and so the same bits, whatever piece it comes in. Rows before and
-/// behind the piece are no token's. A token that decodes is a tile of one row.
+/// The order in which libraries add depends on the size of a product. Therefore a piece of a prompt
+/// is computed as whole tiles that begin at multiples of a tile's rows: a token has the same place
+/// in a product of the same size, and so the same bits, in any piece. Rows before and after the
+/// piece belong to no token. A token that decodes is a tile of one row.
 struct PieceRows {
   RowRange tokens = {};
   std::size_t before = 0;  ///< rows without a token, before the first token
@@ -37,7 +37,8 @@ struct PieceRows {
     }
   };
 
-  /// Returns the chunk of up to `rows_max` rows from `row` on. Both are multiples of a tile's rows.
+  /// Returns the chunk of up to `rows_max` rows from `row` on. `row` and `rows_max` are multiples
+  /// of a tile's rows.
   [[nodiscard]] Chunk chunk(std::size_t row, std::size_t rows_max) const noexcept {
     const std::size_t end = std::min(row + rows_max, count);
     const std::size_t first = std::max(row, before);

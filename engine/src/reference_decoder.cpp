@@ -121,7 +121,7 @@ void ReferenceDecoder::attend_one(std::size_t layer, std::size_t row, std::size_
     convert_to_f32(stored, shape.dtype, 2 * d, key_and_value.data());
     const double score = scale * dot(query_.data() + at, key_and_value.data(), d);
     if (score > largest) {
-      // Sums so far come onto the new scale, for a part of parallel work can keep no scores.
+      // Sums so far are rescaled, because a part of parallel work cannot keep scores.
       const double shrink = std::exp(largest - score);
       for (std::size_t j = 0; j < d; ++j) sum[j] *= shrink;
       denominator *= shrink;

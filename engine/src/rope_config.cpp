@@ -31,7 +31,7 @@ struct RopeFields {
   }
 };
 
-/// Returns the factor that transformers takes where yarn or longrope names none.
+/// Returns the factor that transformers takes if yarn or longrope names no factor.
 double stretch(const ModelConfig& config, std::size_t original_positions) {
   return static_cast<double>(config.positions_max) / static_cast<double>(original_positions);
 }
@@ -65,7 +65,7 @@ Result<RopeScaling> read_llama3(const RopeFields& fields) {
   return scaling;
 }
 
-/// 0 and missing say the same of yarn's numbers.
+/// For yarn's numbers, 0 means the same as a missing key.
 Result<double> number_or(const ConfigFields& fields, const char* key, double fallback) {
   TERRACE_ASSIGN(const double value, fields.number(key, {0, 1e6}, 0.0));
   return value == 0 ? fallback : value;

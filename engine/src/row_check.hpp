@@ -16,10 +16,10 @@ namespace terrace::engine {
 Status check_rows(std::size_t layer, std::span<const float> keys, std::span<const float> values,
                   Dtype dtype);
 
-/// The error for rows of which no more is known than that one of them does not fit.
+/// The error if only one fact is known: that some row does not fit.
 tl::unexpected<Error> unfit_rows(std::size_t layer, Dtype dtype);
 
-/// Checks what a model predicts behind the token at `position`.
+/// Checks a model's prediction after the token at `position`.
 ///
 /// Errors   unsupported: a logit is not finite; names the position
 Status check_logits(std::span<const float> logits, std::size_t position);

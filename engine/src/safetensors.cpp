@@ -15,10 +15,10 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t length_bytes = 8;
-// The format's own limit: nobody needs more, and a damaged length must not cost gigabytes.
+// The format's own limit: no file needs more, and a damaged length must not cost gigabytes.
 constexpr std::uint64_t header_bytes_max = 100'000'000;
 
-/// Where a tensor lies in the file's data, and what to call it in errors.
+/// The place of a tensor in the file's data, and its name in errors.
 struct Extent {
   std::size_t begin;
   std::size_t end;
@@ -111,7 +111,7 @@ Result<std::size_t> bytes_of(const std::vector<std::size_t>& shape, const Elemen
   return bits / 8;
 }
 
-/// Reads one entry of the header; `data` is everything behind the header.
+/// Reads one entry of the header; `data` is everything after the header.
 Result<Tensor> parse_tensor(const json& entry, std::span<const std::byte> data) {
   if (!entry.is_object()) return fail(Errc::corrupt, "its entry is no JSON object");
   const ElementType* const type = find_element_type(entry);
@@ -280,7 +280,8 @@ Status Safetensors::open_shards(const std::filesystem::path& index_path) {
       }
       tensors_.insert(std::move(node));
     }
-    tensors_.merge(tensors);  // the index may leave some out: whoever needs none of them says so
+    tensors_.merge(
+        tensors);  // the index may omit some: the code that needs a missing one reports it
     files_.push_back(std::move(file));
   }
   return {};

@@ -1,4 +1,4 @@
-// The smallest embedder: a made-up model of one layer, whose KV memory is Terrace's.
+// The smallest embedder: a made-up model of one layer with its KV memory in Terrace.
 #include <cstdio>
 #include <string>
 #include <terrace/offload/registry.hpp>
@@ -26,7 +26,7 @@ Result<double> attend_once(const KvShape& shape, const KvTensors& kv, std::size_
   TERRACE_TRY(step->append(LayerId{0}, {.kv = kv}));
   TERRACE_TRY(step->end());
   TERRACE_TRY(step->status(0));
-  // Without this the next step would attend to all tokens, should the index not be built yet.
+  // If the index is not built yet, the next step would attend to all tokens.
   TERRACE_TRY(sequence->await_indexes());
 
   // A token.

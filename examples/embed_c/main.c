@@ -1,5 +1,5 @@
 /* An engine in C: three sequences give their prompts in pieces and decode, all in one step of a
- * batch. Its model of three layers is made up; its KV memory is Terrace's.
+ * batch. Its model of three layers is made up; Terrace holds its KV memory.
  *
  * The budget is as large as the context, so that each step attends to every token: the engine holds
  * each output against attention that it computes by itself. */

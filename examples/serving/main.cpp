@@ -1,8 +1,8 @@
 // An engine with continuous batching: sequences arrive, give their prompts piece by piece beside
 // others that decode, all in one step, and leave. Its model is made up; its KV memory is Terrace's.
 //
-// A real engine computes queries, keys and values where this one calls Model, and what it does with
-// outputs comes where this one counts tokens.
+// A real engine computes queries, keys and values where this one calls Model, and uses outputs
+// where this one counts tokens.
 #include <algorithm>
 #include <cstdio>
 #include <deque>
@@ -61,7 +61,7 @@ struct Model {
   }
 };
 
-/// A request that is being served. Its KV memory goes with it.
+/// A request that is being served. Its destruction frees its KV memory.
 struct Running {
   Request request;
   std::unique_ptr<Sequence> sequence;
@@ -94,7 +94,7 @@ class Engine {
   [[nodiscard]] bool idle() const { return waiting_.empty() && running_.empty(); }
   [[nodiscard]] std::size_t tokens_decoded() const { return tokens_decoded_; }
 
-  /// Admits whom there is room for, takes a step with all, and lets those go that are done.
+  /// Admits the requests that fit, takes a step with all, and removes the finished ones.
   Status iterate() {
     while (!waiting_.empty() && running_.size() < batch_max && has_room_for(waiting_.front())) {
       const Request request = waiting_.front();
@@ -106,8 +106,8 @@ class Engine {
     return {};
   }
 
-  /// A client that goes away in the middle: what its sequence holds is given back at once, and
-  /// nobody waits for it.
+  /// A client cancels its request: the memory of its sequence is given back at once, without
+  /// waiting.
   void cancel(int number) {
     std::erase_if(running_, [=](const Running& one) { return one.request.number == number; });
   }
@@ -129,8 +129,8 @@ class Engine {
                 std::string(error.message()).c_str());
   }
 
-  /// What a request's sequence takes at most, in steps that bring no more of its prompt than a
-  /// piece.
+  /// Returns the most memory that a request's sequence takes, in steps with at most one piece of
+  /// its prompt.
   [[nodiscard]] MemoryNeed need_of(const Request& request) const {
     return runtime_
         ->memory_need({.tokens = request.prompt_tokens + request.output_tokens,
@@ -140,7 +140,8 @@ class Engine {
         .value_or(MemoryNeed{.device_held = device_memory + 1});  // longer than any may be
   }
 
-  /// Nobody may lack memory because somebody else has come. One alone is let in, and told.
+  /// Whether a request fits, so that running requests never lack memory because of a new one. A
+  /// request that would be alone is admitted in any case, and gets an error if it is too large.
   [[nodiscard]] bool has_room_for(const Request& request) const {
     const MemoryNeed its = need_of(request);
     std::size_t own = its.device_own();
@@ -160,7 +161,7 @@ class Engine {
     return {};
   }
 
-  /// One step of the whole batch.
+  /// Runs a step of the whole batch.
   Status step() {
     if (running_.empty()) return {};
     std::vector<StepMember> members;
@@ -180,7 +181,7 @@ class Engine {
     return {};
   }
 
-  /// Those that failed are closed. The others have the outputs that they would have had without.
+  /// Closes failed sequences. The outputs of the others are not affected.
   void close_failed(const Step& step) {
     std::vector<Running> going_on;
     for (std::size_t i = 0; i < running_.size(); ++i) {
@@ -199,8 +200,8 @@ class Engine {
     running_ = std::move(going_on);
   }
 
-  /// Tensors of a step: of each layer all tokens, one sequence's behind the other's. Returns how
-  /// many tokens there are.
+  /// Makes the tensors of a step: for each layer all tokens, sequence after sequence. Returns the
+  /// number of tokens.
   std::size_t compute_inputs(const std::vector<StepMember>& members) {
     std::size_t tokens = 0;
     for (const StepMember& member : members) tokens += member.tokens;

@@ -1,4 +1,4 @@
-"""Checks `terrace bench nvme`: rows with and without fio, and that no file stays behind."""
+"""Checks `terrace bench nvme`: rows with and without fio, and that no file is left."""
 
 import json
 import os

@@ -132,7 +132,7 @@ class Kernels(unittest.TestCase):
                 f"residuals: {{compute: {compute}, offload: {offload}, kmeans: {kmeans}}}", text))
 
         residuals(0.24, 0.31, 0.79)
-        line = (r"terrace: warning: pqcache\S*: fits hold only loosely, .*: T_offload within 31 %, "
+        line = (r"terrace: warning: pqcache\S*: fits are loose, .*: T_offload within 31 %, "
                 r"T_kmeans within 79 % of its samples; .*bench kernels --write-profile FILE\n")
         self.assertRegex(terrace(*auto).stderr, "^" + line + "$")
         said = terrace(*explain).stderr
@@ -179,7 +179,7 @@ class Kernels(unittest.TestCase):
         if other is None:
             self.skipTest(f"this build has no level but {isa}")
         other_level = re.sub(r"\nisa: .*", f"\nisa: {other}", text)
-        # Its level is taken, for which it has no fits.
+        # The file's level is used, although the file has no fits for it.
         level, iteration = run(other_level)
         self.assertEqual(level, other)
         self.assertLess(iteration, 3600)

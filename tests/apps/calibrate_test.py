@@ -76,7 +76,7 @@ class Calibrate(InAFolder):
         (with_outliers,) = run_json(*job, "--set", f"retention.outlier_heads={heads}")["runs"]
         self.assertAlmostEqual(with_outliers["entries_mean"], plain["entries_mean"], delta=1)
         kept = [run["retention"]["kept_mean"] for run in (plain, with_outliers)]
-        # One of eight heads keeps some hundred tokens as they are.
+        # One of eight heads keeps some hundred tokens unchanged.
         self.assertGreater(kept[1], kept[0] + 20)
 
     def test_run_refuses_a_file_of_another_model(self):

@@ -1,4 +1,4 @@
-"""Checks that every key of the config is read: one that nobody reads promises nothing."""
+"""Checks that every key of the config is read: a key that is never read has no effect."""
 
 import json
 import pathlib
@@ -12,7 +12,7 @@ LAYERS = ("offload", "policies", "runtime", "tuning", "apps")
 GETTER = re.compile(
     r"(?:\.(?:text|is|integer|integer_or_auto|integers_or_auto|number|size_bytes|bytes_per_second|"
     r"duration|budget)\(|meaning_of<\w+(?:::\w+)?>\(\s*config,)\s*\"([a-z_.]+)\"")
-# A row of a table whose keys are asked for one after the other.
+# A row of a table with keys that the code reads one after the other.
 ROW = re.compile(r"\.key = \"([a-z_.]+)\"")
 
 

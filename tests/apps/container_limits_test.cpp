@@ -53,7 +53,7 @@ TEST_F(ContainerLimitsTest, AreThoseOfVersionOneToo) {
   EXPECT_EQ(read().cpus, 0.5);
 }
 
-TEST_F(ContainerLimitsTest, AreNoneWhereNobodySetsAny) {
+TEST_F(ContainerLimitsTest, AreEmptyWhereNoneIsSet) {
   EXPECT_FALSE(read().memory_bytes.has_value());
   write("proc/self/cgroup", "4:memory:/\nnonsense\n");
   write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");

@@ -92,7 +92,7 @@ class GpuCheck(unittest.TestCase):
                         "echo '========= Error: no debugger for this device'; exit 1",
                         "echo '========= Error: The Sanitizer will be disabled'; exit 9"):
             with self.subTest(refusal):
-                # It takes what touches no device.
+                # This stand-in accepts runs that touch no device.
                 self.tool("compute-sanitizer",
                           f'case "$*" in *cuda_kernels_test*) {refusal};; esac')
                 self.assertEqual(self.check().returncode, 0)

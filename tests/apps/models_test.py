@@ -160,7 +160,7 @@ class EndTokens(ModelTest):
         self.configure(model, eos_token_id=list(range(256)))
         run_json("--model", model, *SHORT)
 
-    def test_a_broken_generation_config_stops_nobody_who_does_not_generate(self):
+    def test_a_broken_generation_config_does_not_stop_runs_that_do_not_generate(self):
         model = self.copy()
         (model / "generation_config.json").write_text("{")
         run_json("--model", model, *SHORT)

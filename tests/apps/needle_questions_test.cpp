@@ -77,8 +77,8 @@ TEST(NeedleQuestions, InPromptsAreAskedWhereDeviceMemoryHoldsOneSequence) {
 }
 
 TEST(NeedleQuestions, LeaveTheFirstDigitToAStepThatThePolicyChoosesFor) {
-  // Nothing but the last tokens is attended to, and the digits stand directly behind the question:
-  // tokens of the prompt, which attend exactly, would tell the first one.
+  // Only the last tokens are attended to, and the digits follow the question directly: tokens of
+  // the prompt, which attend exactly, would reveal the first digit.
   RunOptions options{.context = 1024, .decode = 1, .needles = 8, .needles_asked = "prompt"};
   options.shared.assignments = {"retrieval.policy=full,streaming", "retrieval.budget=100"};
   RunJob job = prepare_job(options).value();

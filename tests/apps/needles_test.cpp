@@ -69,7 +69,7 @@ TEST(NeedleForms, OfAUserAskUpToTheDigits) {
     EXPECT_THAT(spelled(needle.question), MatchesRegex("\nHow many [a-z]+ [a-z]+s\\?"));
     const std::string answer = spelled(needle.answer);
     EXPECT_THAT(answer, MatchesRegex("  [0-9]{4,6}9\n"));
-    for (std::size_t i = 0; i < answer.size(); ++i) {  // the 9 behind the digits is the form's
+    for (std::size_t i = 0; i < answer.size(); ++i) {  // the 9 after the digits belongs to the form
       EXPECT_EQ(needle.answer_is_digit[i], i >= 2 && i + 2 < answer.size()) << i;
     }
     EXPECT_THAT(spelled(needle.statement), HasSubstr(":" + answer.substr(2, answer.size() - 4)));

@@ -90,7 +90,7 @@ class RetentionPeers(InAFolder):
                                     retention.Kept(self.folder), os.environ)
 
     def peer(self, name="kvpress", lacks="", library=LIBRARY):
-        """Returns a peer whose rows a script makes up."""
+        """Returns a peer with rows that a script makes up."""
         environment = environments.Environment(pathlib.Path(sys.executable), lacks)
         peer = retention.Peer(name, environment, retention.Kept(self.folder))
         peer.script = script(self.folder / "library.py", library)
@@ -273,7 +273,7 @@ class StandIns(InAFolder):
 
 
 class RealPeer(InAFolder):
-    """One case with the library of an environment, if it is there."""
+    """Runs a case with the library of an environment, if it is there."""
 
     def rows(self, name, case):
         environment = retention.PEERS[name][0].find()

@@ -66,7 +66,7 @@ class Peers(unittest.TestCase):
         self.program = script(self.folder / "program", PROGRAM)
 
     def main(self, *arguments):
-        """Returns what compare.py prints where no library can be had."""
+        """Returns the output of compare.py if no library can be installed."""
         with (mock.patch.object(compare, "make_environments", lambda folder: LACKING),
               mock.patch.object(sys, "argv", ["compare", "--program", str(self.program),
                                               "--rounds", "1", *arguments]),
@@ -190,7 +190,7 @@ class Peers(unittest.TestCase):
 
 
 class RealPeer:
-    """One row against the libraries of an environment, if it is there."""
+    """Runs a row against the libraries of an environment, if it is there."""
 
     def test_a_row(self):
         environment = self.find()

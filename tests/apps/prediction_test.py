@@ -12,7 +12,7 @@ from program import PROGRAM, clean_environment
 
 SCRIPT = pathlib.Path(__file__).parents[2] / "bench" / "prediction" / "compare.py"
 SMALL = ["--context", "600", "--decode", "6", "--rounds", "1"]
-# So slow that a cache pays for itself, however slow a sanitizer makes the program.
+# A link so slow that a cache pays for itself, even in a program that a sanitizer slows down.
 SLOW, FAST = ("4MB/s", "20us"), ("1GB/s", "50us")
 
 
@@ -54,7 +54,7 @@ class Prediction(unittest.TestCase):
                 self.assertEqual(its["policy"], ["none", "none"])
             elif its["bandwidth"] == SLOW[0]:
                 self.assertNotIn("none", its["policy"])
-        # Both of the same recorded run: nothing differs but the link.
+        # The two rows are of the same recorded run: only the link differs.
         _, slow, _, fast = rows
         self.assertGreater(slow["value"], fast["value"])
 

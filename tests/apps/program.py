@@ -39,9 +39,9 @@ def run_json(*arguments):
 
 
 def ended_by(status):
-    """Returns the number of the signal that ended a process, by its exit status; else None. Where
-    the system, or a sanitizer, keeps a signal's usual end from it, the program names the signal as
-    a shell does."""
+    """Returns the number of the signal that ended a process, by its exit status; None if no signal
+    did. If the system, or a sanitizer, prevents a signal's usual end, the program reports the
+    signal as a shell does."""
     if status < 0:
         return -status
     return status - 128 if status > 128 else None

@@ -21,7 +21,7 @@ struct Measured {
   std::uint64_t refreshes = 0;  ///< of the pass before
 };
 
-/// Measures the job's first policy behind a timed pass, or on a prompt that nothing follows yet.
+/// Measures the job's first policy after a timed pass, or directly after the prompt.
 Measured measure(const RunJob& job, bool behind_timed_pass) {
   Progress progress(/*quiet=*/true);
   engine::AttentionProbe probe(job.model.config().kv_shape(kv_dtype(job)),

@@ -76,7 +76,7 @@ RETENTION = {"policy": TEXT, "kept_mean": NUMBER, "merged_mean": NUMBER, "droppe
 
 class Retention(ReportTest):
     """Policies that drop or merge tokens. A budget of 102 has 32 sinks, 34 of the window, and 35
-    entries; the token itself is one more. The window shrinks to its size behind the prompt."""
+    entries; the token itself is one more. The window shrinks to its size after the prompt."""
 
     JOB = ("--context", 512, "--decode", 8, "--budget", "0.2")
 

@@ -48,7 +48,7 @@ class Turns(InAFolder):
         path.write_text(json.dumps(turns), encoding="utf-8")
         return ("--turns", path)
 
-    def test_each_turn_is_decoded_behind(self):
+    def test_each_turn_is_followed_by_decoded_tokens(self):
         first, second = "\nAnd what is said of the licence?", [65 + i % 26 for i in range(300)]
         document = run_json(*self.JOB, *self.turns([first, second]))
         for run in document["runs"]:
@@ -88,8 +88,9 @@ class Turns(InAFolder):
         self.assertRegex(process.stdout,
                          rf"\nturn 2   wave: 3 {took} [\d.]+[KM] streamed; {figures}")
 
-    def test_the_text_goes_on_behind_a_turn(self):
-        # A turn that is what comes next leaves a text that is behind it: one sequence, cut anew.
+    def test_the_text_goes_on_after_a_turn(self):
+        # If a turn equals the next tokens of the text, the rest of the text follows it: the same
+        # sequence, cut differently.
         text = self.folder / "text"
         text.write_bytes(b"".join(b"%d apples and %d pears.\n" % (i, i + 1) for i in range(99)))
         taken = text.read_bytes()
@@ -118,7 +119,7 @@ class Turns(InAFolder):
         self.assertRegex(process.stdout,
                          r"\nturn 2   pqcache: 20 tokens in .* ms/token\n.{12}")
 
-    def test_needles_are_asked_for_behind_turns(self):
+    def test_needles_are_asked_for_after_turns(self):
         runs = run_json("--context", 2048, "--decode", 4, "--needles", 4, "--seed", 1, "--policy",
                         "full", *self.turns(["and so on " * 10]))["runs"]
         self.assertEqual(runs[0]["needles"]["asked"], 4)

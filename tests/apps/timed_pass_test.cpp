@@ -7,7 +7,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-TEST(TimedPass, WhatIsNobodysIsUpdateAndNotTheModels) {
+TEST(TimedPass, CountsTimeOfNoPhaseAsUpdateAndNotAsTheModels) {
   StepTimes times{.wall = milliseconds{100}, .clustering_wait = milliseconds{4}};
   const auto busy = [&](Phase phase) -> Duration& {
     return times.queue.busy[static_cast<std::size_t>(phase)];

@@ -56,7 +56,7 @@ TEST_F(TokenText, WithHalfAnIdIsRefused) {
   EXPECT_EQ(read_tokens({.tokens_file = file}, 1U << 31, 2).error().code, Errc::invalid_argument);
 }
 
-TEST_F(TokenText, WithHalfAnIdBehindWhatIsNeededIsRefused) {
+TEST_F(TokenText, WithHalfAnIdAfterTheNeededOnesIsRefused) {
   const std::string file = folder_.write("text", std::string(4 * 10 + 1, '\0'));
   const auto text = read_tokens({.tokens_file = file}, 1000, 2);
   ASSERT_FALSE(text.has_value());
@@ -81,7 +81,7 @@ TEST_F(TokenText, ReadsNoMoreThanItNeedsOfAFileWithoutEnd) {
 }
 
 TEST_F(TokenText, ThatFailsWhileItIsReadSaysWhy) {
-  // Memory of this process at address 0, which nobody may read.
+  // Memory of this process at address 0, which cannot be read.
   const auto text = read_tokens({.text_file = "/proc/self/mem"}, 256, 100);
   ASSERT_FALSE(text.has_value());
   EXPECT_EQ(text.error().code, Errc::io_error);

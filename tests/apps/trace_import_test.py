@@ -48,10 +48,11 @@ class Import(unittest.TestCase):
             self.assertAlmostEqual(best["hit_rate_units"], 190 / 200)
             self.assertEqual(best["refill_bytes"], 0)
 
-    def test_a_block_behind_one_that_is_missing_is_no_hit(self):
+    def test_a_block_after_a_missing_one_is_no_hit(self):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
-            # Of two blocks kept the last request finds 1, but not 0, which 1 stands behind.
+            # Two blocks are kept. The last request finds block 1, but not block 0, which precedes
+            # it.
             requests = ([0, 1], [1], [5], [0, 1])
             (folder / "m.jsonl").write_text("\n".join(
                 json.dumps({"input_length": 512 * len(ids), "hash_ids": ids}) for ids in requests))
@@ -166,7 +167,7 @@ class Import(unittest.TestCase):
 
     def check_that_a_size_is_asked_for(self, trace):
         replay = ("trace", "replay", trace)
-        told = ("terrace: warning: the trace says nothing of a cache's size, and none is given: "
+        told = ("terrace: warning: the trace names no size of a cache, and none is given: "
                 "no cache; give --cache-tokens, at least 512\n")
         self.assertEqual(terrace(*replay, "--cache", "lru").stderr, told)
         for silent in (("-q",), ("--cache", "none"), ("--cache-tokens", 512)):

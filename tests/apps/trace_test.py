@@ -136,7 +136,7 @@ class Traces(Traced):
         run = ("run", "--context", 256, "--decode", 1, "--policy", "pqcache,oracle")
         process = terrace(*run)
         self.assertEqual(process.returncode, 0)
-        self.assertRegex(process.stderr, r"^terrace: warning: .* where none is given, twice the "
+        self.assertRegex(process.stderr, r"^terrace: warning: .* default size, twice the "
                          r"\d+ tokens .* holds no block of 32 tokens: no cache; .*\n$")
         for silent in (("-q",), ("--cache", "none"), ("--cache-tokens", 32)):
             self.assertEqual(terrace(*run, *silent).stderr, "")
@@ -282,7 +282,7 @@ class Traces(Traced):
         process.send_signal(number)
         return process.wait(timeout=1800)
 
-    def test_a_run_that_a_signal_ends_leaves_nothing_behind(self):
+    def test_a_run_that_a_signal_ends_leaves_no_file(self):
         before = sorted(self.folder.iterdir())
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
             self.assertEqual(ended_by(self.record_and_send(number)), number)
@@ -527,7 +527,7 @@ class Tune(Traced):
         slow = self.document("tune", "--trace", self.trace, "--device-memory", "1MiB",
                              "--profile", profile)
         none = slow["without_cache"]
-        # So slow that what is fetched takes most of the time, on a busy machine, too.
+        # A link so slow that fetching takes most of the time, on a busy machine, too.
         fetching = none["demand_bytes"] / 24 / 2e5
         self.assertGreater(none["predicted_seconds_per_token"], fetching)
         self.assertLess(none["predicted_seconds_per_token"], 2 * fetching)

@@ -53,7 +53,7 @@ class WrongBackend final : public doubles::WrappedBackend {
 
   static Result<Ticket> store_wrongly(Queue& queue, Phase phase, std::span<const StoreRows> calls) {
     std::vector<StoreRows> wrong(calls.begin(), calls.end());
-    // Those that decode: a piece alone has several calls, too.
+    // Only batches of decoding tokens: a piece alone has several calls, too.
     const auto decodes = [](const StoreRows& call) { return call.tokens.size() == 1; };
     const bool beside_others = std::ranges::any_of(calls, decodes);
     for (StoreRows& call : wrong) {

@@ -17,8 +17,8 @@ class CBatch {
   CBatch(terrace_runtime* runtime, terrace_queue* compute, const KvShape& shape, std::size_t count,
          Dtype dtype = Dtype::f32);
 
-  /// A step of those sequences, of which so many tokens are kept; empty = all. Returns what became
-  /// of each.
+  /// Takes a step of these sequences and keeps so many tokens of each; empty = all. Returns the
+  /// status of each.
   std::vector<terrace_status> step(std::span<const BatchMember> members,
                                    std::span<const std::size_t> accepted = {});
 

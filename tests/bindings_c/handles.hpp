@@ -31,7 +31,7 @@ using Settings = std::initializer_list<std::pair<const char*, const char*>>;
 inline constexpr KvShape small_shape{
     .layers = 2, .query_heads = 4, .kv_heads = 2, .head_dim = 16, .dtype = Dtype::f16};
 
-/// Settings of a runtime whose steps are the same in each run.
+/// Settings of a runtime with the same steps in each run.
 inline constexpr std::pair<const char*, const char*> small_settings[]{
     {"backend", "host"},           {"retrieval.policy", "pqcache"},
     {"retrieval.budget", "48"},    {"retrieval.sink_tokens", "4"},

@@ -1,5 +1,5 @@
-/* A program that was compiled with a frozen, older header runs with the library of today. Behind
- * each of its structs lie bytes that the library must not read, nor write. */
+/* A program that was compiled with a frozen, older header runs with the library of today. Each of
+ * its structs is followed by bytes that the library must not read or write. */
 #include <string.h>
 
 #include "expect.h"
@@ -7,7 +7,7 @@
 
 enum { HEADS = 2, DIM = 8, NUMBERS = HEADS * DIM };
 
-/* A struct with what lies behind it. */
+/* A struct with the bytes after it. */
 #define GUARDED(type)          \
   struct {                     \
     type it;                   \

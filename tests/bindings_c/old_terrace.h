@@ -21,7 +21,7 @@ typedef struct old_shape {
   size_t head_dim;
 } old_shape;
 
-/* Of queues, sequences and hints: all their fields are optional. */
+/* The options of queues, sequences and hints: all their fields are optional. */
 typedef struct old_options {
   size_t size;
 } old_options;

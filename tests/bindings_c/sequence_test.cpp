@@ -9,7 +9,7 @@
 namespace terrace::testing {
 namespace {
 
-/// One sequence with a prompt behind it.
+/// A sequence with a finished prompt.
 class CSequence : public ::testing::Test {
  protected:
   static constexpr std::size_t prompt = 100;

@@ -1,4 +1,4 @@
-// Sizes of structs: those of older and newer programs are taken, those of none refused.
+// Sizes of structs: sizes of older and newer programs are accepted, impossible ones refused.
 #include <gmock/gmock.h>
 
 #include <array>
@@ -29,7 +29,7 @@ TEST(CStructSize, OfNoVersionIsRefused) {
 TEST(CStructSize, OfAnOlderProgramLeavesLaterFieldsAtTheirDefaults) {
   terrace_shape shape = shape_of(small_shape);
   shape.size = offsetof(terrace_shape, dtype);
-  shape.dtype = 99;  // memory behind the older struct
+  shape.dtype = 99;  // memory after the older struct
   shape.softmax_scale = -99;
   EXPECT_OK(open_with(shape));
 }
@@ -77,7 +77,7 @@ TEST(CStructSize, OfAnOlderQueryLeavesLaterFieldsAtTheirDefaults) {
   terrace_memory_need whole = TERRACE_MEMORY_NEED_INIT;
   EXPECT_OK(terrace_runtime_memory_need(runtime.get(), &query, &whole));
   query.size = offsetof(terrace_need_query, step_tokens);
-  query.step_tokens = query.draft_tokens = 900;  // memory behind the older struct
+  query.step_tokens = query.draft_tokens = 900;  // memory after the older struct
   query.dtype = 99;
   terrace_memory_need need = TERRACE_MEMORY_NEED_INIT;
   need.size = offsetof(terrace_memory_need, host_rest);

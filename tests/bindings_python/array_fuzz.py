@@ -86,7 +86,7 @@ ODD_OF_NUMPY = {
     "numbers backwards": (lambda n, h, d: (n, h, d), lambda m, n, h, d: m[:, :, ::-1]),
 }
 
-# ---- What an array of a library is handed over as
+# ---- The forms in which a library's array is passed
 
 
 class WithDlpack:
@@ -116,7 +116,7 @@ def misaligned(numbers):
 
 
 def in_records(numbers):
-    """With strides that are no multiples of the numbers' size."""
+    """Gives strides that are no multiples of the numbers' size."""
     records = np.zeros(numbers.shape, [("mark", "i1"), ("number", numbers.dtype)])
     records["number"] = numbers
     return records["number"]
@@ -181,8 +181,9 @@ def _freed(x):
 
 @dataclasses.dataclass
 class Given:
-    """An array as it is handed over. numbers: what its library says it holds, f32, or None where it
-    holds none; memory: all that it is a view of, before; places: of its numbers in the memory."""
+    """An array as it is passed. numbers: its numbers as its library reads them, f32, or None if it
+    has no numbers; memory: all memory that it is a view of, before the call; places: of its numbers
+    in the memory."""
 
     what: str
     object: object
@@ -195,8 +196,8 @@ class Given:
 
 
 def numbers_of(thing):
-    """Returns what an array holds, f32, as its library says; None where it is no array of numbers
-    that a step takes."""
+    """Returns an array's numbers as its library reads them, f32; None if it is no array of numbers
+    that a step accepts."""
     if isinstance(thing, WithDlpack):
         thing = thing._numbers
     if torch is not None and isinstance(thing, torch.Tensor):
@@ -215,7 +216,7 @@ def numbers_of(thing):
 
 
 def choose(rng, library, is_odd) -> tuple[str, str | None]:
-    """Returns the names of a view and a form; the form is None for an array as it is."""
+    """Returns the names of a view and a form; the form is None for an unchanged array."""
     if not is_odd:
         return str(rng.choice(list(PLAIN))), None
     if rng.random() < 0.5:

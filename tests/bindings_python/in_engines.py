@@ -1,5 +1,5 @@
-"""Runs a file of tests in the environment of engines: in_engines.py ROOT FILE. Without it the tests
-are skipped: exit code 77."""
+"""Runs a file of tests in the environment of engines: in_engines.py ROOT FILE. If the environment
+is missing the tests are skipped: exit code 77."""
 
 import os
 import pathlib

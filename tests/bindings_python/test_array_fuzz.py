@@ -7,5 +7,5 @@ def test_arrays_are_read_as_their_library_says_or_refused_by_name():
     fuzz = array_fuzz.Fuzz()
     for number in range(array_fuzz.cases()):
         fuzz.run(number)
-    # Neither all nor nothing.
+    # Some calls are accepted and some are refused.
     assert min(fuzz.accepted, fuzz.refused) > array_fuzz.cases() // 10

@@ -1,4 +1,4 @@
-"""The same as test_array_fuzz.py, with tensors of PyTorch, too."""
+"""As test_array_fuzz.py, with tensors of PyTorch, too."""
 
 import array_fuzz
 

@@ -44,7 +44,7 @@ def test_with_all_tokens_every_cache_measures_the_same(run):
 
 def test_people_get_a_table(run):
     lines = run(*SHORT, "--policy", "full").splitlines()
-    assert lines[0].endswith("float32, budget 4096, 6 tokens behind each prompt, 1 threads")
+    assert lines[0].endswith("float32, budget 4096, 6 tokens after each prompt, 1 threads")
     assert [line.split()[1] for line in lines[2:]] == ["transformers", "full"]
 
 

@@ -26,7 +26,7 @@ def test_with_all_tokens_both_measure_the_same():
         assert ours["token_ms"] > 0 and ours["second_token_seconds"] > 0
 
 
-def test_behind_a_prompt_in_pieces_it_scores_the_text_that_transformers_score():
+def test_after_a_prompt_in_pieces_it_scores_the_text_that_transformers_score():
     arguments = ("--context", "700", "--policy", "full", "--needles", "0", "--dtype", "float32",
                  "--format", "json")
     bits = []

@@ -234,7 +234,7 @@ def test_what_cannot_be_right_is_refused_and_the_cache_goes_on(model):
 
 def test_settings_come_from_a_file_and_by_name(model, tmp_path):
     file = tmp_path / "tuned.yaml"
-    # As `terrace tune` writes it, whatever the model's dtype.
+    # The file has the form of `terrace tune`, which does not depend on the model's dtype.
     file.write_text("retrieval.policy: oracle\nretrieval.budget: 64\ncache.policy: lfu\n"
                     "kv.dtype: f16\n")
     cache = TerraceCache.for_model(model, config=file, budget=32)

@@ -205,7 +205,7 @@ class Interrupter:
 
 @pytest.mark.parametrize("piece", [24, 1])  # of a prompt; a token that decodes
 def test_an_interrupt_finds_a_pass_given_up_or_done(piece):
-    """At any line of the adapter, of which each fourth is tried."""
+    """Interrupts at every fourth line of the adapter."""
     model, plain = small("llama"), small("llama")
     done = given_up = 0
     for number in range(1 + array_fuzz.seed() % 4, 10_000, 4):
@@ -232,7 +232,7 @@ def test_an_interrupt_finds_a_pass_given_up_or_done(piece):
 
 
 class Ends:
-    """A runtime whose steps end, and are interrupted then."""
+    """A runtime whose steps are interrupted directly after their end."""
 
     def __init__(self, wrapped):
         self._wrapped = wrapped

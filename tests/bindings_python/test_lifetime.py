@@ -125,7 +125,7 @@ def test_python_ends_with_everything_open(end):
 @pytest.mark.parametrize("call", [
     "step.attend(0, query, rows, rows, output)",  # works when Python ends
     "queue.drain(600)",                           # waits, again and again
-    "engine.open_runtime().open_sequence()",      # opens what nobody closes
+    "engine.open_runtime().open_sequence()",      # opens a sequence that is never closed
     "sequence.counters()",                        # is refused: in a step
 ])
 def test_python_ends_while_a_daemon_thread_is_in_a_call(call):

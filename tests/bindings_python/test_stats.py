@@ -12,7 +12,7 @@ STREAMING = {"retrieval.policy": "streaming", "retrieval.budget": 20, "retrieval
 
 
 def decode(settings, steps, seeds=(0,), prompt=60):
-    """Returns members behind a prompt and so many steps."""
+    """Returns members after a prompt and so many steps."""
     runtime = engine.open_runtime({**STREAMING, **settings})
     queue = runtime.wrap_caller()
     members = [Member(runtime.open_sequence(), seed) for seed in seeds]

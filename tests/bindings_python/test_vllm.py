@@ -28,7 +28,8 @@ CASES = {
     # 4 times 5 of the 23 pages, and 4 times 6 when all are as long as they get, if vLLM has to keep
     # them all.
     "as many as there are pages for": ([LICENCE[at:at + 630] for at in (30, 150, 300, 450)], 24),
-    # Those in front, which are vLLM's own, grow until the long one behind loses its last page.
+    # The first requests, which vLLM serves itself, grow until the long one after them loses its
+    # last page.
     "more than there are pages for": (
         [LICENCE[at:at + 340] for at in range(0, 350, 50)] + [LICENCE[200:830]], 70),
 }

@@ -1,4 +1,4 @@
-"""With Terrace's connector, prompts that vLLM has no pages of any more are not computed anew, and
+"""With Terrace's connector, vLLM does not compute prompts again after it has lost their pages, and
 texts are those of vLLM alone."""
 
 import pytest
@@ -24,7 +24,7 @@ FOUND = 11 * vllm_engine.BLOCK_TOKENS  # of the 1500 + 11 tokens whose rows ther
 
 
 def second_turn(llm) -> list[str]:
-    """Texts of a prompt, of another one, and of a second turn behind the first text."""
+    """Texts of a prompt, of another one, and of a second turn after the first text."""
     first = texts(llm, [FIRST], DECODED)
     other = texts(llm, [OTHER], DECODED)
     return [*first, *other, *texts(llm, [FIRST + TOKENIZER.encode(first[0]) + MORE], DECODED)]

@@ -81,7 +81,7 @@ def test_another_request_of_the_same_name_leaves_the_sequence_its_tokens():
     ledger.note(Report(held={"a": 70}))
     end(ledger, "a", np.arange(80))
     ledger.take_orders()
-    end(ledger, "a", np.arange(100, 180))  # it decoded nothing, so that none of its rows are held
+    end(ledger, "a", np.arange(100, 180))  # it decoded nothing, so that no row of it is held
     assert ledger.take_orders() == Orders()
     assert ledger.shelf.find("b", np.arange(90), None) == ("a", 70)
     assert ledger.shelf.find("b", np.arange(100, 190), None) == (None, 0)

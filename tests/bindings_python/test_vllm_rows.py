@@ -1,4 +1,4 @@
-"""The sequences of vLLM's plugin, without vLLM: whatever becomes of pages, outputs are those of the
+"""The sequences of vLLM's plugin, without vLLM: for all fates of pages, outputs are those of the
 rows that lie there now."""
 
 import numpy as np
@@ -302,7 +302,7 @@ def with_one_aside(policy="pqcache", **settings):
 
 
 def begin_with_old(engine, count):
-    """A request "new" that begins with `count` tokens of "old", of which two pages are there."""
+    """A request "new" that begins with `count` tokens of "old" and has two pages of them."""
     rows = engine.rows["old"][:, :, :count]
     engine.add("new", 2 * TOKENS, [20, 21, 22, 23, 24, 25])
     engine.rows["new"][:] = rows[:, :, :2 * TOKENS]
@@ -379,7 +379,7 @@ def test_policies_that_need_more_than_rows_are_known(settings, wanted):
 
 @pytest.fixture
 def said(monkeypatch):
-    """What is warned of. vLLM's logger hands nothing on."""
+    """Collects warnings, because vLLM's logger does not pass records on."""
     lines = []
     monkeypatch.setattr(plugin.LOG, "warning", lambda text, *args: lines.append(text % args))
     return lines

@@ -99,8 +99,8 @@ class BackendContract : public testing::TestWithParam<BackendCase> {
   std::unique_ptr<Backend> backend_;
 };
 
-/// Holds a threaded queue up until it is opened; stepped queues hold themselves up until someone
-/// waits, and nothing holds up a queue whose work is done at once.
+/// Blocks a threaded queue until the gate is opened. Stepped queues are blocked until a wait
+/// anyway, and a queue that works at once cannot be blocked.
 class Gate {
  public:
   explicit Gate(bool closed) : open_(!closed) {}

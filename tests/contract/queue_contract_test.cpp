@@ -73,7 +73,7 @@ TEST_P(QueueContract, RefusesACopyThroughANullPointer) {
   EXPECT_THAT(std::string(ticket.error().message()), HasSubstr("offload"));
 }
 
-TEST_P(QueueContract, StartsWorkBehindWaitForOnlyWhenTheTicketIsDone) {
+TEST_P(QueueContract, StartsWorkAfterWaitForOnlyWhenTheTicketIsDone) {
   const auto first = queue("first");
   const auto second = queue("second");
   Gate gate(has_threads());
@@ -163,7 +163,7 @@ TEST_P(QueueContract, PollingComesToAnEnd) {
   EXPECT_EQ(log_.size(), 1U);
 }
 
-TEST_P(QueueContract, AFailurePoisonsEverythingBehindItAndNothingBefore) {
+TEST_P(QueueContract, AFailurePoisonsEverythingAfterItAndNothingBefore) {
   const auto compute = queue("compute");
   const auto before = compute->call(Phase::model, note(1));
   const auto failed = compute->call(Phase::model, failure("first"));
@@ -178,7 +178,7 @@ TEST_P(QueueContract, AFailurePoisonsEverythingBehindItAndNothingBefore) {
   EXPECT_EQ(log_, std::vector<int>{1});
 }
 
-TEST_P(QueueContract, MovesNoByteBehindAFailure) {
+TEST_P(QueueContract, MovesNoByteAfterAFailure) {
   const auto first = queue("first");
   const auto second = queue("second");
   const Buffer source = host_buffer(64);
@@ -310,7 +310,7 @@ TEST_P(QueueContract, DestructionWithPendingWorkEndsEveryWaitForIt) {
   first.reset();
   if (opener.joinable()) opener.join();
   third.reset();
-  // Whether the pending work was run or cancelled, who waited for it goes on, well or not.
+  // A queue that waited for the pending work continues in any case: the work was run or cancelled.
   const Status status = second->drain(patience);
   if (!status) {
     EXPECT_EQ(status.error().code, Errc::cancelled);
@@ -327,8 +327,8 @@ TEST_P(QueueContract, TasksDieBeforeTheirTicketIsDone) {
   EXPECT_TRUE(watched.expired());
 }
 
-/// Random work on four queues with random waits between them; each piece checks that all it was
-/// ordered behind has run.
+/// Random work on four queues with random waits between them; each piece checks that all work it
+/// was ordered after has run.
 TEST_P(QueueContract, HoldsTheOrderingRuleUnderRandomWork) {
   const std::uint64_t seed = fuzz_seed(20261121);
   const std::uint64_t pieces = std::min<std::uint64_t>(fuzz_steps(), 4000);
@@ -338,7 +338,7 @@ TEST_P(QueueContract, HoldsTheOrderingRuleUnderRandomWork) {
   std::vector<std::unique_ptr<Queue>> queues;
   for (std::size_t i = 0; i < queue_count; ++i) queues.push_back(queue("queue"));
   using Clock = std::array<std::uint64_t, queue_count>;  // a vector clock
-  std::array<Clock, queue_count> ordered{};              // behind what the next piece is ordered
+  std::array<Clock, queue_count> ordered{};  // the work that the next piece is ordered after
   std::array<std::atomic<std::uint64_t>, queue_count> run{};
   std::atomic<std::uint64_t> violations{0};
   for (std::uint64_t piece = 0; piece < pieces; ++piece) {

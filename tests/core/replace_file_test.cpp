@@ -68,7 +68,7 @@ TEST_F(ReplaceFile, KeepsWhoMayReadAFile) {
   ::umask(masked);
 }
 
-TEST_F(ReplaceFile, LeavesNothingBehindWhenItCannotWrite) {
+TEST_F(ReplaceFile, LeavesNoFileWhenItCannotWrite) {
   const Status missing = replace_file(folder_ / "no" / "a", "x");
   ASSERT_FALSE(missing.has_value());
   EXPECT_EQ(missing.error().code, Errc::io_error);

@@ -1,4 +1,4 @@
-// Building an index, of whatever policy.
+// Building an index, by any policy.
 #include "terrace/core/retrieval.hpp"
 
 #include <gmock/gmock.h>

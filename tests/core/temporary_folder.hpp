@@ -12,7 +12,7 @@
 
 namespace terrace {
 
-/// Its name is drawn: tests run as processes of their own, in parallel.
+/// The folder's name is drawn at random: tests run as processes of their own, in parallel.
 class TemporaryFolder {
  public:
   explicit TemporaryFolder(

@@ -224,7 +224,7 @@ TEST_F(CudaBackendTest, CutsLongCopiesByAKernel) {
   EXPECT_EQ(device_.counts().launches, 2U) << "148 pieces";
 }
 
-TEST_F(CudaBackendTest, TellsTheDeviceOfWorkBehindWorkThatIsNotDone) {
+TEST_F(CudaBackendTest, TellsTheDeviceOfWorkAfterWorkThatIsNotDone) {
   make();
   const auto first = queue("first");
   const auto second = queue("second");
@@ -239,7 +239,7 @@ TEST_F(CudaBackendTest, TellsTheDeviceOfWorkBehindWorkThatIsNotDone) {
   EXPECT_EQ(device_.counts().synchronizations, 0U);
 }
 
-TEST_F(CudaBackendTest, SkipsWhatTheDeviceWasNotYetToldOfBehindAFailure) {
+TEST_F(CudaBackendTest, SkipsWorkUnknownToTheDeviceAfterAFailure) {
   make();
   const auto compute = queue("compute");
   const auto other = queue("other");

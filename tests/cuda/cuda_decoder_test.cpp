@@ -123,7 +123,7 @@ TEST(CudaDecoder, PredictsWhatTheHostDoes) {
   }
 }
 
-/// Logits behind a prompt in two turns, and one step.
+/// Logits after a prompt in two turns, and one step.
 std::vector<float> logits_in_pieces(std::unique_ptr<Backend> backend, std::size_t piece,
                                     std::size_t chunk) {
   const LlamaModel model = LlamaModel::load(golden_folder() + "/llama3_rope_model").value();

@@ -45,7 +45,7 @@ class CudaFaults : public ::testing::Test {
     EXPECT_THAT(std::string(status.error().message()), ::testing::HasSubstr("device is lost"));
   }
 
-  /// A broken device stays broken: nobody waits for it, and its memory is given back all the same.
+  /// A broken device stays broken: no call waits for it, and its memory is given back all the same.
   void expect_refused_and_given_back(std::pair<std::size_t, std::size_t> before) {
     expect_lost(runtime_->backend().allocate({.bytes = 64}).map([](const Buffer&) {}));
     EXPECT_EQ(in_use(), before);
@@ -109,7 +109,7 @@ TEST_F(CudaFaults, ADeviceLostByACopyIsToldByTheStepThatNeedsIt) {
   expect_refused_and_given_back(before);
 }
 
-TEST_F(CudaFaults, AStepOfWhichALaunchIsRefusedCanBeRepeatedAndChangesNothing) {
+TEST_F(CudaFaults, AStepWithARefusedLaunchChangesNothingAndCanBeRepeated) {
   const auto expected = outputs_of(scenario_, prompt, 4);
   for (const std::uint64_t launch : {1U, 3U, 6U, 8U}) {
     SCOPED_TRACE(launch);

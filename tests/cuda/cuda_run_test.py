@@ -14,8 +14,8 @@ SMALL = ["--context", 120, "--decode", 4, "--policy", "all", "--budget", 48,
 
 
 class SameAsTheHost(unittest.TestCase):
-    """Both backends' figures for the same text. Sums are taken in another order, so what a model
-    predicts differs by little, and a selection by a row now and then; what crosses the link
+    """The figures of the two backends for the same text. Sums are taken in another order, so what a
+    model predicts differs by little, and a selection by a row now and then; what crosses the link
     otherwise is the same to the byte."""
 
     @classmethod

@@ -50,7 +50,7 @@ struct Shape {
   std::size_t rows, outputs, inputs;
 };
 
-// One row, few rows, and more rows and outputs than a tile, none a multiple of it.
+// One row, few rows, and more rows and outputs than a tile, at no multiple of it.
 constexpr Shape shapes[] = {{1, 1, 1}, {1, 700, 256}, {2, 5, 3}, {7, 300, 40}, {70, 133, 33}};
 
 /// Holds `multiplied`(product, launch) against the host's product, over all shapes.
@@ -176,7 +176,7 @@ TEST(CudaEmbed, CopiesRowsOfTheEmbedding) {
   }
 }
 
-TEST(CudaEmbed, ClearsTheFlagsOfWhatComesBehind) {
+TEST(CudaEmbed, ClearsTheFlagsOfLaterKernels) {
   Device device;
   const auto embedding = random_floats(4 * 3, 1, 1);
   const std::vector<std::uint32_t> tokens{2, 0};

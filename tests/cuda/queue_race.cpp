@@ -1,5 +1,5 @@
-// Two queues, the second of which waits for the first. With the argument `ignored_wait` the
-// stand-in forgets the wait: then the thread sanitizer has to name a race.
+// Two queues; the second waits for the first. Given the argument `ignored_wait`, the stand-in
+// ignores the wait, and the thread sanitizer has to report a race.
 #include <cstdio>
 #include <string_view>
 

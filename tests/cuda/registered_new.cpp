@@ -3,7 +3,7 @@
 // on objects that lie in it, which the system does not allow in the device's managed memory.
 //
 // Pieces are powers of two, cut from large regions and kept in lists by size: memory is slow to
-// register, and tests ask often. Where there is no device it is ordinary memory.
+// register, and tests ask often. On a machine without a device it is ordinary memory.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -92,7 +92,8 @@ class RegisteredMemory {
 };
 
 RegisteredMemory& memory() {
-  // Never destroyed: what is released behind main() needs it. Its own place is no `new`.
+  // Never destroyed, because memory that is released after main() needs it. It lies in static
+  // memory, because `new` would call itself.
   alignas(RegisteredMemory) static std::array<std::byte, sizeof(RegisteredMemory)> place;
   static auto* const made = ::new (place.data()) RegisteredMemory;
   return *made;

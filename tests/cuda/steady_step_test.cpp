@@ -57,7 +57,7 @@ double fetch_launches() {
     testing::Drive drive(*runtime, traffic);
     EXPECT_TRUE(drive.prefill(200).has_value());
     EXPECT_TRUE(drive.steps(steps).has_value());
-  }  // all queues come to rest
+  }  // all queues become idle
   return static_cast<double>(fetches.count()) /
          static_cast<double>(steps * scenario.runtime.shape.layers);
 }

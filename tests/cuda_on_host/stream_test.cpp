@@ -154,7 +154,7 @@ TEST_F(Streams, FailsTheNthCallMadeToOrder) {
   EXPECT_EQ(cudaFree(data[2]), cudaSuccess);
 }
 
-TEST_F(Streams, ABrokenDeviceFailsEverythingAndLetsNobodyWait) {
+TEST_F(Streams, ABrokenDeviceFailsEverythingAndLetsNoCallWait) {
   device_.break_at_launch(2);
   int value = 0;
   ASSERT_EQ(launch_on(first_, add_one, &value), cudaSuccess);

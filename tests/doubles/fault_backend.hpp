@@ -30,8 +30,8 @@ struct FaultPlan {
   std::uint64_t seed = 0;        ///< of the above
   Errc piece_error = Errc::device_error;
   Duration delay{};                    ///< put before each piece of delay_phase; real time
-  std::optional<Phase> delay_phase{};  ///< none = all
-  std::uint64_t allocation_nth = 0;    ///< the allocation refused as out_of_memory; 0 = none
+  std::optional<Phase> delay_phase{};  ///< empty = all phases
+  std::uint64_t allocation_nth = 0;  ///< the allocation refused as out_of_memory; 0 = no allocation
 };
 
 /// Counts of the faults made since the last arm().

@@ -16,7 +16,7 @@ namespace terrace::doubles {
 
 struct StoreFaultPlan {
   PageVerb verb = PageVerb::get;
-  std::uint64_t nth = 0;   ///< the page request of `verb` that fails, from 1; 0 = none
+  std::uint64_t nth = 0;   ///< the page request of `verb` that fails, from 1; 0 = no request
   double probability = 0;  ///< of any request of `verb` to fail
   std::uint64_t seed = 0;  ///< of the above
   Errc error = Errc::io_error;

@@ -45,7 +45,7 @@ class SeededScheduler {
   /// scheduler's. The scheduler must outlive it.
   [[nodiscard]] std::unique_ptr<Backend> wrap(std::unique_ptr<Backend> host);
 
-  /// Sets who looks on; null for nobody. It must outlive its use.
+  /// Sets the observer; null removes it. The observer must outlive its use.
   void observe(PieceObserver* observer) noexcept;
 
   /// Runs one piece of work. Returns whether there was one that could run.

@@ -1,5 +1,5 @@
-// Queues without a thread: they keep their work, and a stepper draws whose front piece runs next.
-// One thread only.
+// Queues without a thread: they keep their work, and a stepper draws the queue that runs its next
+// piece. One thread only.
 #pragma once
 
 #include <cstddef>

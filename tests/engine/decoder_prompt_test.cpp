@@ -33,7 +33,7 @@ std::vector<TokenId> text_of(std::size_t count) {
   return tokens;
 }
 
-/// Logits behind a prompt, and behind each of some steps.
+/// Logits after a prompt, and after each of some steps.
 std::vector<std::vector<float>> logits_behind(Decoding& run, std::span<const TokenId> tokens) {
   std::vector<std::vector<float>> logits;
   const Status prompt = run.prefill(tokens.first(context));
@@ -91,7 +91,7 @@ TEST(DecoderPrompt, TakesSmallerPiecesWhereMemoryIsShort) {
   const LlamaModel tiny = load_tiny();
   const auto tokens = text_of(2 * context);
   const auto logits_of = [&](Decoding& run) {
-    // Behind the first turn there is memory for steps of as many tokens.
+    // After the first turn there is memory for steps of as many tokens.
     for (const auto turn : {std::span(tokens).first(64), std::span(tokens).subspan(64)}) {
       const Status done = run.prefill(turn);
       EXPECT_TRUE(done.has_value()) << done.error().message();
@@ -184,7 +184,7 @@ TEST(DecoderPrompt, OfASecondTurnAttendsToRowsOfAllTiers) {
   }
 }
 
-TEST(DecoderPrompt, BehindDecodedTokensGivesTheSameBitsHoweverItIsCut) {
+TEST(DecoderPrompt, AfterDecodedTokensGivesTheSameBitsHoweverItIsCut) {
   const LlamaModel tiny = load_tiny();
   const auto tokens = text_of(context + steps + 150);
   std::vector<std::vector<float>> logits;
@@ -210,8 +210,8 @@ TEST(DecoderPrompt, ThatFailsLeavesTheSequenceAtItsOldLength) {
   Decoding run(tiny, options, std::move(backend));
   Decoding undisturbed(tiny, options);
   for (Decoding* const each : {&run, &undisturbed}) ASSERT_TRUE(each->prefill(first).has_value());
-  // In each layer two pieces of work for each chunk, of which the prompt's first piece has two and
-  // its second piece one; and the logits.
+  // In each layer two pieces of work for each chunk (the prompt's first piece has two chunks, its
+  // second piece one); and the logits.
   const std::size_t work = (2 + 1) * 2 * tiny.config().layers + 1;
   // The last one to fail is the first: tokens of the prompt are still to come then.
   for (std::size_t nth = work; nth >= 1; --nth) {
@@ -223,7 +223,7 @@ TEST(DecoderPrompt, ThatFailsLeavesTheSequenceAtItsOldLength) {
     EXPECT_EQ(run.sequence->length(), context);
   }
   faults.arm({});
-  // The next token is none of a prompt.
+  // The next token does not belong to a prompt.
   for (Decoding* const each : {&run, &undisturbed}) {
     ASSERT_TRUE(each->step(tokens.back()).has_value());
   }

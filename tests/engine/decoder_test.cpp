@@ -318,7 +318,7 @@ TEST(AttentionProbe, MeasuresHowFarOutputsAreFromExactOnes) {
     const auto output = run.decoder->attention(0);
     outputs[all ? 1 : 0].assign(output.begin(), output.end());
   }
-  // Queries of the first layer are the same, whatever is attended to.
+  // Queries of the first layer are the same for any policy.
   double difference = 0;
   double norm = 0;
   for (std::size_t i = 0; i < outputs[0].size(); ++i) {

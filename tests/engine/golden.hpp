@@ -24,7 +24,7 @@ namespace terrace::engine {
 // f32 throughout on both sides: only the order of additions differs. Ten times what was seen.
 inline constexpr double f32_tolerance = 4e-4;
 
-/// Where what tests read lies: in the repository, or where a bundle says that it has it.
+/// Returns the folder of test data: in the repository, or in the place that a bundle names.
 inline std::string data_folder(const char* variable, const char* in_repository) {
   const char* const bundled = std::getenv(variable);
   return bundled != nullptr ? bundled : in_repository;
@@ -89,7 +89,7 @@ inline void copy_with_changed_weights(const TemporaryFolder& folder, const char*
   folder.write("model.safetensors", changed);
 }
 
-/// The same for its first element alone.
+/// Copies the folder with the first element of a tensor changed.
 inline void copy_with_changed_weight(const TemporaryFolder& folder, const char* name, float value) {
   copy_with_changed_weights(folder, name, value, 1);
 }

@@ -39,8 +39,8 @@ double prefill_distance(const LlamaModel& model, const json& golden, Dtype kv_dt
   return largest;
 }
 
-/// The same when the tokens up to the golden position in the middle are prefilled, and those behind
-/// it are decoded one by one.
+/// Returns the distance if the tokens up to the golden position in the middle are prefilled, and
+/// the later ones are decoded one by one.
 double decode_distance(const LlamaModel& model, const json& golden, Dtype kv_dtype) {
   Serial serial;
   const auto tokens = tokens_of(golden);

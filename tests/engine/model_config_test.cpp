@@ -189,7 +189,7 @@ json long_config(const char* architecture) {
 TEST(ModelConfig, TakesAWindowThatMistralHasByDefaultForOne) {
   json config = long_config("MistralForCausalLM");
   for (const bool with_switch : {false, true}) {
-    if (with_switch) config["use_sliding_window"] = false;  // Mistral has none
+    if (with_switch) config["use_sliding_window"] = false;  // Mistral has no such key
     const auto refused = read(config.dump());
     ASSERT_FALSE(refused.has_value());
     EXPECT_EQ(refused.error().code, Errc::unsupported);

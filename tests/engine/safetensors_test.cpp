@@ -89,7 +89,7 @@ std::string nested(std::size_t depth) {
 }
 
 // All files that the reference parser (safetensors 0.8.0 of PyPI) accepts are accepted, and no
-// others. One rule of the format it does not check: no name may be there twice.
+// others. The parser does not check one rule of the format: no name may occur twice.
 TEST(ParseSafetensors, TakesAllThatTheReferenceParserTakes) {
   const std::string entry = R"({"dtype": "F16", "shape": [1], "data_offsets": [0, 2]})";
   const std::string headers[] = {

@@ -9,7 +9,7 @@
 
 namespace terrace {
 
-/// Puts the length in front of a header and the data behind it.
+/// Puts the length before a header and the data after it.
 inline std::string safetensors_file(const std::string& header, const std::string& data) {
   const std::uint64_t length = header.size();
   std::string file(sizeof length, '\0');

@@ -114,7 +114,7 @@ TEST(LlamaWeights, TakesAHeadEqualToTheEmbeddingsForTied) {
   EXPECT_EQ(weights.notes()[0].level, ModelNote::Level::detail);
 }
 
-TEST(LlamaWeights, PutsBiasesBehindTheirMatrices) {
+TEST(LlamaWeights, PutsBiasesAfterTheirMatrices) {
   ModelConfig config = small_config();
   config.qkv_biases = true;
   config.attention_out_bias = true;

@@ -25,7 +25,7 @@ std::function<std::string(Rng&)> mutations_of(const Corpus& corpus) {
 
 std::string json_flaw(std::string_view text) { return is_json(text) ? "" : "it is no JSON"; }
 
-/// A file whose header is that text; its data are as many bytes as the corpus speaks of.
+/// A file with that header; its data have the size that the corpus's headers use.
 std::string with_data(const std::string& header) {
   return safetensors_file(header, std::string(64, 'x'));
 }

@@ -76,8 +76,8 @@ void watch_signals() {
   for (const int signal : signals) sigaction(signal, &action, nullptr);
 }
 
-/// Ends a program that takes memory without an end before the machine has none left. Sanitizers
-/// need the room of addresses for themselves.
+/// Ends a program that allocates without limit before the machine runs out of memory. Sanitizers
+/// need a large address space for themselves, so they set no limit.
 void limit_memory() {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   const rlimit limit{.rlim_cur = rlim_t{4} << 30, .rlim_max = RLIM_INFINITY};

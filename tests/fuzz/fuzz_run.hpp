@@ -31,8 +31,8 @@ struct Reader {
 /// program, or takes too long or too much memory, is printed before the program ends.
 std::string fuzz(const Reader& reader, std::uint64_t steps);
 
-/// Returns what is wrong with how a reader takes the files of a corpus: it has to refuse those
-/// whose names begin with "bad", and no others.
+/// Returns the fault of a reader on the files of a corpus: the reader has to refuse files whose
+/// names begin with "bad", and no others.
 std::string check_corpus(const Reader& reader, const Corpus& corpus);
 
 /// Text of printable characters alone that a C++ string literal gives back.
@@ -45,7 +45,7 @@ Status status_of(const Result<Value>& result) {
   return tl::unexpected(result.error());
 }
 
-/// A copy with nothing behind it, so that the address sanitizer sees one byte too far.
+/// A copy with nothing after it, so that the address sanitizer sees a read of one byte too far.
 class ExactCopy {
  public:
   explicit ExactCopy(std::string_view text)

@@ -74,7 +74,7 @@ std::string_view any_token(Rng& rng) { return tokens[rng.below(tokens.size())]; 
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// Replaces the number that begins behind a random place, if there is one.
+/// Replaces the first number that begins after a random place, if there is one.
 void replace_number(std::string& text, Rng& rng) {
   const auto from = text.begin() + static_cast<std::ptrdiff_t>(rng.below(text.size()));
   const auto begin = std::find_if(from, text.end(), is_digit);

@@ -16,7 +16,7 @@ struct Sample {
 };
 using Corpus = std::vector<Sample>;
 
-/// Returns an input of the corpus with none to four edits.
+/// Returns an input of the corpus with zero to four edits.
 std::string mutate(const Corpus& corpus, Rng& rng);
 
 /// Makes one edit, which may take a piece of the corpus.

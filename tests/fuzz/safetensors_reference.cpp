@@ -61,7 +61,7 @@ std::optional<std::uint64_t> bits_of(const json& shape, std::uint64_t type_bits)
   return bits;
 }
 
-/// Where a tensor lies; nothing where its entry is wrong.
+/// The place of a tensor; nothing if its entry is wrong.
 std::optional<Place> place_of(const json& entry) {
   if (!entry.is_object()) return std::nullopt;
   for (const char* const field : {"dtype", "shape", "data_offsets"}) {

@@ -1,4 +1,4 @@
-// Traces taken apart into chunks, so that their checksums can be right again whatever is in them.
+// Traces taken apart into chunks, so that their checksums can be made right after any edit.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ std::vector<TraceChunk> trace_chunks(std::string_view file);
 /// Puts chunks together, numbered and with their checksums.
 std::string trace_file(const std::vector<TraceChunk>& chunks);
 
-/// Returns a damaged trace: of one among `files`, with up to three edits to its chunks, sealed
-/// again, or of which bytes are wrong.
+/// Returns a damaged trace: one among `files`, with up to three edits to its chunks, sealed again,
+/// or with wrong bytes.
 std::string mutate_trace(const std::vector<std::string>& files, Rng& rng);
 
 }  // namespace terrace

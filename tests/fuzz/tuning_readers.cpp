@@ -32,7 +32,7 @@ std::vector<std::string_view> lines_of(std::string_view text) {
   return lines;
 }
 
-/// Where requests are imported: from the file `from` into the trace `to`.
+/// The files of an import: requests from the file `from`, into the trace `to`.
 struct Import {
   TemporaryFolder folder{fuzz_folder_parent()};
 
@@ -55,7 +55,7 @@ Status read_trace(const std::filesystem::path& path, const std::filesystem::path
   return writer.finish(reader.end().run);
 }
 
-/// Why nobody could have written a trace; empty where somebody could.
+/// Returns why no run can have written a trace; empty if a run can.
 std::string trace_flaw(std::string_view bytes, const TemporaryFolder& folder) {
   for (const TraceChunk& chunk : trace_chunks(bytes)) {
     if (chunk.is_json() && !is_json(chunk.payload)) return "a chunk of it is no JSON";

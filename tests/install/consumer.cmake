@@ -40,7 +40,7 @@ run(${C_COMPILER} -std=c99 ${CONSUMER_C}/main.c ${flags}
   -Wl,-rpath,${prefix}/${LIBRARY_FOLDER} -o ${SCRATCH}/pkg_config_consumer_c)
 expect_version(${SCRATCH}/pkg_config_consumer_c)
 
-# Both libraries in one program: neither sees the other's symbols.
+# The two libraries in one program: neither library sees the other's symbols.
 file(WRITE ${SCRATCH}/both/CMakeLists.txt "cmake_minimum_required(VERSION 3.25)
 project(both LANGUAGES CXX)
 find_package(terrace REQUIRED COMPONENTS c)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks the commands that `make install`, `make deb` and `make tarball` would give, without giving
-them. CMake leaves the modes of folders to the umask of who installs or packs."""
+them. CMake gives folders modes by the umask of the user who installs or packs."""
 
 import shlex
 import subprocess

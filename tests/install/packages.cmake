@@ -39,7 +39,7 @@ foreach(file bin/terrace share/terrace/models/tiny/config.json lib/libterrace.so
     lib/cmake/terrace/terraceConfig.cmake)
   expect_file(${file})
 endforeach()
-# All users can read all of it, whatever the umask of who cloned and built.
+# All users can read all of it, for any umask of the user who cloned and built.
 run(find ${SCRATCH}/root/usr -type f -not -perm -644 -or -type d -not -perm -755)
 if(NOT "${said}" STREQUAL "")
   message(FATAL_ERROR "not for all users:\n${said}")
@@ -49,8 +49,8 @@ run(${C_COMPILER} ${CONSUMER_C}/main.c -I${SCRATCH}/root/usr/include -L${SCRATCH
   -Wl,-rpath,${SCRATCH}/root/usr/lib -lterrace -o ${SCRATCH}/consumer_c)
 run(${SCRATCH}/consumer_c)
 
-# The archive has the same files, in whatever folder it is unpacked. Its list of packages names what
-# the Debian packages depend on.
+# The archive has the same files, and may be unpacked in any folder. Its list of packages names the
+# dependencies of the Debian packages.
 set(archive "${SCRATCH}/a folder")
 pack(-G TGZ)
 file(GLOB package ${SCRATCH}/packages/terrace-${VERSION}-linux-*.tar.gz)

@@ -1,5 +1,5 @@
-// The search in tiles, on tiles made here as the CPU's are described: machines that have them are
-// few. Where there are some, the CPU's own are tested, too.
+// The search in tiles, on tiles made here after the CPU's description, because few machines have
+// them. If the machine has tiles, the CPU's own are tested, too.
 #include "host/amx_search.hpp"
 
 #include <gtest/gtest.h>
@@ -104,8 +104,8 @@ void write_bf16(std::byte* at, std::size_t element, std::uint16_t number) {
   std::memcpy(at + element * 2, &number, 2);
 }
 
-/// As the header has it: [parts, steps, 32 dimensions] of each row. Rows behind the last are no
-/// numbers, which must do no harm.
+/// Packs rows as the header says: [parts, steps, 32 dimensions] of each row. Rows after the last
+/// are NaN, which must do no harm.
 void pack_rows_plainly(const AmxShape& shape, const std::vector<float>& rows, std::byte* packed) {
   const std::size_t count = rows.size() / shape.dims;
   std::memset(packed, 0xff, row_bytes(shape, count));
@@ -294,7 +294,7 @@ TEST(SearchInTilesOfTies, TakesTheLowerLabel) {
 
 TEST(SearchInTilesOfWhatIsNoNumber, GivesTheFirstLabel) {
   constexpr float none = std::numeric_limits<float>::quiet_NaN();
-  constexpr float huge = 1e30F;  // whose products are infinite
+  constexpr float huge = 1e30F;  // its products are infinite
   for (const AmxNumbers numbers : {AmxNumbers::rounded, AmxNumbers::split}) {
     const AmxShape shape{.dims = 32, .numbers = numbers};
     std::vector<float> rows(3 * 32, 1.0F);

@@ -1,4 +1,4 @@
-// Properties of attention whatever the numbers: independence of places, and closed forms.
+// Properties of attention for any numbers: independence of places, and closed forms.
 #include <gtest/gtest.h>
 
 #include "kernels/attention_scenario.hpp"

@@ -155,8 +155,7 @@ class AttentionScenario {
   bool guards_intact_ = true;
 };
 
-/// Returns the largest difference of two vectors; infinite if one has a NaN where the other has
-/// none.
+/// Returns the largest difference of two vectors; infinite if only one has a NaN at some place.
 inline double max_difference(const std::vector<float>& a, const std::vector<float>& b) {
   double difference = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {

@@ -19,7 +19,7 @@ using testing::make_shape;
 
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
-/// Attention with weights: NaN where none was written.
+/// Attention with weights; places that were not written are NaN.
 class Weighed {
  public:
   Weighed(AttentionScenario& scenario, ListScope scope)
@@ -66,7 +66,7 @@ class Weighed {
   Guarded<float> sums_;
 };
 
-/// With weights of either scope, where each query head has no list of its own.
+/// Checks weights of either scope, if query heads have no lists of their own.
 void expect_like_reference(const AttentionCase& options) {
   SCOPED_TRACE(options.text());
   AttentionScenario scenario(options);

@@ -387,7 +387,7 @@ TEST(Batch, SelectsClustersLikeItsCalls) {
   }
 }
 
-/// A scenario whose selection has been made.
+/// A scenario with a finished selection.
 std::shared_ptr<testing::CachedScenario> selected_scenario(ListScope scope, std::size_t i) {
   auto held = std::make_shared<testing::CachedScenario>(
       scope, 8, i < small_from ? one_of<std::size_t>({60, 1, 300}, i) : 1 + i % 9);
@@ -492,7 +492,7 @@ TEST(Batch, GivesWeightsOfAttentionLikeItsCalls) {
                                .selected = one_of<std::size_t>({40, 0, 3, 0}, i)},
         scope);
     DecodeAttention op = held->scenario.op(held->output.data(), scope, held->sums.data());
-    if (i % 5 == 3) op.weights = {};  // nobody wants them
+    if (i % 5 == 3) op.weights = {};  // not wanted
     return Call<DecodeAttention>{held,
                                  op,
                                  {memory_of(held->output), memory_of(held->sums)},

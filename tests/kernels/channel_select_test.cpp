@@ -73,7 +73,7 @@ TEST(ChannelSelect, FindsAWrongCandidate) {
   EXPECT_FALSE(is_top(ids, 0, 20, weights, selection_tolerance)) << testing::seed_text();
 }
 
-// With all of them a score is the exact one, and the share is 1.
+// If all channels are read a score is exact, and the share is 1.
 TEST(ChannelSelect, WeighsAllChannelsAsExactScoresAreWeighed) {
   for (const std::size_t group : {1U, 4U}) {
     for (const bool partial : {false, true}) {
@@ -114,7 +114,7 @@ std::vector<std::uint32_t> select_by_two(std::size_t group, const std::vector<fl
 
 const std::vector<std::uint32_t> first{0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
 
-/// The positions whose keys are 1 in a channel.
+/// The positions with keys that are 1 in a channel.
 std::vector<std::uint32_t> positions_of(std::uint32_t channel) {
   std::vector<std::uint32_t> positions;
   for (std::uint32_t p = channel; p < 40; p += 4) positions.push_back(p);
@@ -135,7 +135,7 @@ TEST(ChannelSelect, ReadsTheLowerChannelsOfTies) {
 TEST(ChannelSelect, ChoosesTheFirstForAQueryThatIsNotFinite) {
   for (const float odd : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
     EXPECT_EQ(select_by_two(1, {1, odd, 3, 4}), first);
-    // The other one of two queries chooses; a sum that is NaN is none to go by.
+    // The other query chooses, because a sum that is NaN is ignored.
     EXPECT_EQ(select_by_two(2, {odd, 0, 0, 0, 0, 0, 7, 1}), positions_of(2));
   }
 }

@@ -1,4 +1,4 @@
-// Properties of a selection of clusters whatever the numbers.
+// Properties of a selection of clusters for any numbers.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -98,7 +98,7 @@ TEST(ClusterSelect, KeepsTheLowestPositionsOfTheOnlyCluster) {
   }
 }
 
-/// Lists per query head, of which only the order of products with centroids matters.
+/// Returns lists per query head; only the order of products with centroids matters.
 std::vector<std::vector<std::uint32_t>> lists_per_query_head(Scene& scene) {
   scene.op.scope = ListScope::query_head;
   testing::run(scene.op);

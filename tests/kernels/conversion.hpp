@@ -69,7 +69,7 @@ class Conversion {
 
   [[nodiscard]] std::size_t numbers() const { return case_.tokens * token_numbers(); }
 
-  /// Makes number i of all of these bits, of which the source has as many as it takes.
+  /// Makes number i of as many of these bits as the source type has.
   void set_bits(std::size_t i, std::uint32_t bits) {
     const std::size_t size = size_bytes(case_.from);
     std::memcpy(source_.data() + offset(case_.from) + place(i, case_.from, case_.source_gap), &bits,

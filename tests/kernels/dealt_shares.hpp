@@ -1,5 +1,5 @@
-// Shares of two KV heads of which the second takes three times as many rows as the first. Not on
-// the stack: a device does not reach it.
+// Shares of two KV heads; the second takes three times as many rows as the first. Not on the stack,
+// because a device cannot read it.
 #pragma once
 
 #include <vector>

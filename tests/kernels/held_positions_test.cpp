@@ -23,8 +23,8 @@ constexpr std::size_t kv_heads = 3;
 constexpr std::size_t stride = 96;
 constexpr TokenRange candidates{9, 215};
 
-/// Positions that each KV head holds, in memory whose ends are guarded: of the first head some that
-/// are no candidates, of the second none, of the third one of three.
+/// Positions that each KV head holds, in memory with guarded ends: for the first head some that are
+/// no candidates, for the second head none, for the third head every third position.
 class Held {
  public:
   Held() : positions_(kv_heads * stride), counts_(kv_heads) {

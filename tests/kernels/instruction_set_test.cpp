@@ -1,5 +1,5 @@
-// Instruction sets compared with each other. That each of them gives right results is for the
-// tests of ops to say, which run on every one (isa_environment.cpp).
+// Instruction sets compared with each other. The tests of ops, which run on every one
+// (isa_environment.cpp), check that each gives right results.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -241,7 +241,7 @@ TEST_P(RoundedSearches, ClusterAsWellWhereverRowsLie) {
   }
 }
 
-// Equal rows are equally far from all, wherever they lie, and whatever is rounded.
+// Equal rows are equally far from all centroids, at any address and with any rounding.
 TEST_P(RoundedSearches, LabelEqualRowsAlikeAndReadThemFromAnyAddress) {
   const Problem problem{.dims = 33, .clusters = 48};
   std::vector<float> rows = problem.draw();
@@ -280,9 +280,9 @@ TEST_P(RoundedSearches, ClusterManyRowsAsWell) {
   }
 }
 
-// The problems have the fewest rows that are rounded, and as many as a segment of wave's has. So
-// few rows lie in other clusters after another step that only the inertia of several draws says
-// something.
+// The problems have the fewest rows that are rounded, and as many as a segment of wave's has. With
+// so few rows, another step changes many labels, so only the inertia of several draws can be
+// compared.
 TEST_P(RoundedSearches, ClusterFewRowsAsWell) {
   for (const std::size_t rows : {512U, 2048U}) {
     SCOPED_TRACE(std::to_string(rows) + " rows, " + testing::seed_text());
@@ -301,7 +301,7 @@ TEST_P(RoundedSearches, ClusterFewRowsAsWell) {
   }
 }
 
-/// A clustering of up to 50 iterations that is cancelled behind so many pieces.
+/// A clustering of up to 50 iterations that is cancelled after so many pieces.
 struct CutClustering {
   CutClustering(const Problem& problem, const std::vector<float>& rows)
       : outcome{.centroids = std::vector<float>(problem.clusters * problem.dims),
@@ -325,7 +325,7 @@ struct CutClustering {
   kernels::host::KmeansInPieces work;
 };
 
-// Whoever waits for an index no longer gets one whose labels are those of its centroids.
+// If a wait for an index is cancelled, the labels must still fit the centroids.
 TEST_P(RoundedSearches, LabelExactlyWhereverTheyAreCancelled) {
   const Problem problem{.dims = 64, .clusters = 70};
   const std::vector<float> rows = problem.draw();
@@ -341,7 +341,7 @@ TEST_P(RoundedSearches, LabelExactlyWhereverTheyAreCancelled) {
   }
 }
 
-// So that the iterations that a report names repeat its run.
+// A run with the number of iterations in a report must repeat the reported run.
 TEST_P(RoundedSearches, AreCutShortAsIfFewerIterationsHadBeenAskedFor) {
   Problem problem{.dims = 64, .clusters = 70, .iterations = 50};
   const std::vector<float> rows = problem.draw();
@@ -382,7 +382,7 @@ TEST_P(RoundedSearches, TakeRowsThatBf16CannotHold) {
     rows[0] = std::nanf("");
     rows[dims] = std::numeric_limits<float>::infinity();
     rows[2 * dims] = std::numeric_limits<float>::denorm_min();
-    // Its square is large, and finite.
+    // The square of 1e18 is large, and finite.
     for (std::size_t i = 3 * dims; i < 4 * dims; ++i) rows[i] = 1e18F;
     const Outcome outcome = cluster(problem, rows, GetParam());
     EXPECT_EQ(outcome.labels[0], 0U) << dims;

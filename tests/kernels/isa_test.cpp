@@ -1,4 +1,4 @@
-// Forcing an instruction set, and what is said when it is not there.
+// Forcing an instruction set, and the error if it is missing.
 #include "terrace/kernels/isa.hpp"
 
 #include <gmock/gmock.h>

@@ -45,7 +45,7 @@ void run(std::span<const DecodeAttention> batch);
 void run(std::span<const TileAttention> batch);
 void run(std::span<const TileWeights> batch);
 
-/// One call alone.
+/// Runs a single call.
 template <typename Arguments>
 auto run(const Arguments& op) {
   return run(std::span<const Arguments>(&op, 1));

@@ -231,7 +231,7 @@ TEST(Kmeans, StartsNoIterationAfterTheDeadlineOrWhenCancelled) {
   for (const std::uint32_t label : late.labels_.span()) EXPECT_LT(label, 10U);
 }
 
-TEST(Kmeans, GivesTheSameBitsWhenNobodyWantsTheInertia) {
+TEST(Kmeans, GivesTheSameBitsWithoutInertia) {
   Serial threads;
   Clustering measured(500, 8, 10);
   Clustering unmeasured(500, 8, 10);

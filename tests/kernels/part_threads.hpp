@@ -16,7 +16,7 @@ class PartThreads final : public Parallel {
   [[nodiscard]] std::size_t concurrency() const noexcept override { return count_; }
 
   void for_each(std::size_t count, FunctionRef<void(std::size_t)> part) override {
-    // Parts are handed out from the last to the first, unlike Serial does.
+    // Parts are given to threads from the last to the first, unlike in Serial.
     std::atomic<std::size_t> left{count};
     const auto work = [&] {
       for (std::size_t i = left.load(); i > 0;) {

@@ -99,7 +99,7 @@ TEST(Rotation, SpreadsOneElementOverAll) {
   }
 }
 
-/// One token of one head, and a query.
+/// A token of a head, and a query.
 struct Estimated {
   double exact = 0;
   double estimate = 0;
@@ -200,7 +200,7 @@ TEST(RefineEncode, ARowThatIsNoNumberSpoilsItselfAlone) {
   }
 }
 
-TEST(RefineSelect, GivesAllOfFewerAndNoneOfNone) {
+TEST(RefineSelect, GivesAllOfFewerCandidatesAndNothingWithoutAny) {
   const KvShape shape = make_shape(2, 2, 64, Dtype::f16);
   Scene scene(shape, 2, {});
   scene.op.common.count.mean = 244;

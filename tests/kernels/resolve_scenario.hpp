@@ -17,7 +17,7 @@
 
 namespace terrace::testing {
 
-/// A layer whose rows are all on the host and some also on the device, and a selection from it.
+/// A layer with all rows on the host and some also on the device, and a selection from it.
 class ResolveScenario {
  public:
   ResolveScenario(ListScope scope, std::size_t group, std::size_t list_size,

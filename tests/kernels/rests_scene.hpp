@@ -22,8 +22,7 @@ inline constexpr std::size_t entries_max = 45;
 inline constexpr TokenRange candidates{first + 7, first + 253};
 inline constexpr TokenRange window{first + 253, first + tokens};
 
-/// Random rows, in groups at random, of which some have no token; and every third candidate
-/// selected.
+/// Random rows in random groups, some of them without a token; every third candidate is selected.
 class Scene {
  public:
   explicit Scene(const KvShape& shape, std::uint64_t stream = 0)
@@ -103,7 +102,7 @@ class Scene {
       }
     }
   }
-  /// Selects a candidate behind those that are selected.
+  /// Selects one more candidate, after the selected ones.
   void select(std::size_t head, std::size_t position) {
     const std::size_t at = head * selected_max + counts[head]++;
     ids[at] = static_cast<std::uint32_t>(position);

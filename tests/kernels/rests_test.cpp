@@ -107,7 +107,7 @@ TEST(Rests, OfAGroupThatIsNotSelectedAreItsMean) {
   Scene scene(small);
   scene.select(1000);
   kernels::reference::estimate_rest(kernels::EstimateRest::of(scene.op));
-  // The page of one group has the entry behind those of the pages before.
+  // The entry of the page with one group follows the entries of the pages before.
   std::size_t entry = 0;
   for (std::size_t page = first_page; page < 4; ++page) {
     const auto* const begin = scene.group_of.data() + page * page_tokens;

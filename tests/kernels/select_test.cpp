@@ -346,7 +346,7 @@ TEST(ExactSelect, AddsInfiniteLogitsOfManyHeads) {
     return i == 0 ? first[p] : 0.0F;
   });
   const KeyIndex index(store, 8, {0, 8});
-  // With one head against the others the first three weights are -inf each, and a tie.
+  // If one head opposes the others the first three weights are all -inf, and tie.
   for (std::size_t other = 0; other < group; ++other) {
     Selected selected(shape, {0, 8}, 6);
     std::ranges::fill(selected.query_, 4.0F);

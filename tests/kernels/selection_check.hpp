@@ -10,9 +10,9 @@
 
 namespace terrace::testing {
 
-/// Returns whether `ids` are min(count, n) ascending candidates (from `begin` on), none of which
-/// has a weight below that of a candidate left out by more than `tolerance` relative to the
-/// largest. Candidates whose weight is NaN are not for choice, and not among the n.
+/// Returns whether `ids` are min(count, n) ascending candidates (from `begin` on), and no weight
+/// among them is below that of an omitted candidate by more than `tolerance` relative to the
+/// largest. Candidates with weight NaN cannot be chosen, and do not count in n.
 inline bool is_top(std::span<const std::uint32_t> ids, std::size_t begin, std::size_t count,
                    const std::vector<double>& weights, double tolerance) {
   const auto choices = static_cast<std::size_t>(

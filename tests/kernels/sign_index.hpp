@@ -10,7 +10,7 @@
 
 namespace terrace::testing {
 
-/// Rows in groups at random; those of a page that is not full have none.
+/// Rows in groups at random; rows of a page that is not full have no group.
 class SignIndex {
  public:
   SignIndex(const BlockStore& store, std::size_t groups, std::size_t page_tokens,

@@ -114,7 +114,7 @@ Scores scores_of(const BlockStore& store, const SignSelect& op) {
   return scores;
 }
 
-// One bit of each of d channels leaves an error whose square is (pi / 2 - 1) / d of |q|^2 |rest|^2.
+// One bit of each of d channels leaves an error with the square (pi / 2 - 1) / d of |q|^2 |rest|^2.
 TEST(SignSelect, EstimatesScoresWithoutBias) {
   const KvShape shape = make_shape(1, 1, 64, Dtype::f32);
   BlockStore store(shape, 32, 820);

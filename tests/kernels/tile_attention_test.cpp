@@ -141,7 +141,7 @@ TEST(TileAttention, TakesAnyNumberOfTokens) {
 }
 
 TEST(TileAttention, TilesOfOtherLengthsGiveOtherBits) {
-  // So what is promised of multiples of `tile_split` is not promised of everything.
+  // The promise for multiples of `tile_split` does not hold for other sizes.
   TileScenario scenario(
       {.shape = make_shape(2, 1, 64, Dtype::f16), .block_tokens = 8, .rows = 500, .seen = 500});
   const std::vector<float> expected = scenario.run();
@@ -272,7 +272,7 @@ TEST_P(TileAttentionOfOddNumbers, LeavesOutLogitsOfMinusInfinity) {
   for (std::size_t p = 512; p < 600; ++p) set(p, 3, -HUGE_VALF);
   const std::vector<float> expected = scenario_.run_reference();
   EXPECT_LE(max_difference(scenario_.run(), expected), tolerance);
-  // Nor does a piece of them that comes first change what follows.
+  // A piece of such rows that comes first does not change the results of later pieces.
   for (std::size_t p = 0; p < 512; ++p) set(p, 3, -HUGE_VALF);
   for (std::size_t p = 512; p < 600; ++p) set(p, 3, 0);
   const std::vector<float> second = scenario_.run_reference();

@@ -45,7 +45,8 @@ class TileScenario {
   }
 
   /// Returns the op of `count` tokens from `token` on over the tile of rows [begin, end), which
-  /// begins with a block. It is the first one if it begins with row 0, the last with the last row.
+  /// begins with a block. The tile is the first one if it begins with row 0, and the last one if it
+  /// ends with the last row.
   TileAttention op(std::size_t token, std::size_t count, TokenRange tile) {
     const KvShape& shape = options_.shape;
     const bool is_last = tile.end == options_.rows;
@@ -168,7 +169,7 @@ void for_each_tile_shape(Use use) {
   });
 }
 
-/// Calls use(case) for tiles of which tokens see nothing, some or all.
+/// Calls use(case) for tiles in which tokens see no row, some rows or all rows.
 template <typename Use>
 void for_each_tile_seen(Use use) {
   std::size_t number = 0;

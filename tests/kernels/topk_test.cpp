@@ -72,7 +72,7 @@ TEST(SelectTopk, IsNotMisledByASortedOrPeriodicOrder) {
 }
 
 TEST(SelectTopk, IsNotMisledByAFewLargeWeights) {
-  // A sample sees none of them, so that the bracket must fail and be widened.
+  // The sample misses the large weight, so that the bracket must fail and be widened.
   expect_like_sort_for_every_count([](Rng&, std::size_t i) { return i == 777 ? 9.0F : 1.0F; });
 }
 

@@ -8,9 +8,9 @@
 
 namespace terrace::testing {
 
-/// Returns the first weight that is relatively wrong by more than a logit of d products is
-/// absolutely, and the normaliser relatively: a few units of 2^-24 * sqrt(d) <= 1e-5 each. Empty
-/// where there is none. A NaN is like a NaN.
+/// Returns the first weight with a relative error above the absolute error of a logit of d products
+/// plus the relative error of the normaliser: a few units of 2^-24 * sqrt(d) <= 1e-5 each. Empty if
+/// no weight has one. A NaN equals a NaN.
 inline std::string first_wrong_weight(const std::vector<float>& weights,
                                       const std::vector<float>& expected) {
   constexpr double tolerance = 5e-5;

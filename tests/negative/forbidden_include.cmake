@@ -1,8 +1,8 @@
 # Proves that a header of OTHER cannot be included with LAYER's include folders, and for no other
 # reason than those: the same file compiles without the line, and with OTHER's folders.
 
-# compile(output include_folders text): sets `output` to what the compiler complains about,
-# empty when there is none.
+# compile(output include_folders text): sets `output` to the compiler's errors, empty if there are
+# no errors.
 function(compile output include_folders text)
   file(WRITE ${SOURCE} "${text}")
   list(TRANSFORM include_folders PREPEND -I)

@@ -52,7 +52,7 @@ class DiskImage {
     bytes_ = copy;
   }
 
-  /// Fails transfers from now on; 0 = none.
+  /// Fails transfers from now on; 0 = no failure.
   void fail_with(int read_error, int write_error) {
     const std::scoped_lock lock(mutex_);
     read_error_ = read_error;
@@ -99,7 +99,7 @@ class DiskImage {
     std::memmove(bytes_.data() + to, bytes_.data() + from, bytes);
   }
 
-  /// Has transfers wait until it is said again, with false.
+  /// Makes transfers wait until the next call, with false.
   void hold(bool holds) {
     const std::scoped_lock lock(mutex_);
     holds_ = holds;

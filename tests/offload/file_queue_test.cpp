@@ -99,7 +99,7 @@ TEST_P(EachFileQueue, IsAFileUnderRandomTransfers) {
   std::array<std::byte, file_blocks> model{};
   struct UnderWay {
     bool is_read = false;
-    std::size_t first = 0, blocks = 0;  // 0 = none
+    std::size_t first = 0, blocks = 0;  // 0 = no transfer
   };
   std::array<UnderWay, depth> under_way;
   const auto is_free = [&](std::size_t first, std::size_t blocks) {
@@ -219,7 +219,7 @@ INSTANTIATE_TEST_SUITE_P(
             .name = "threads_buffered", .engine = FileEngine::threads, .direct = DirectIo::never}),
     [](const auto& each) { return each.param.name; });
 
-/// A span as large as a host's pool, whose pages are all the same few.
+/// A span as large as a host's pool; all its pages map the same few.
 class WideMemory {
  public:
   explicit WideMemory(std::size_t bytes) : bytes_(bytes) {

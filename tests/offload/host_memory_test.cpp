@@ -23,7 +23,7 @@ TEST(HostMemory, UsesFreedRangesAgain) {
   EXPECT_EQ(memory->report().mapped_bytes, region);
   memory->release(first, region / 2);
   memory->release(second, region / 2);
-  // Both halves merged: the whole region fits again.
+  // The two halves are merged: the whole region fits again.
   EXPECT_EQ(memory->allocate(region, 4096).value(), first);
   EXPECT_EQ(memory->report().mapped_bytes, region);
 }

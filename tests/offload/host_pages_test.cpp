@@ -41,7 +41,7 @@ TEST(PageTable, AForkSharesPagesUntilOneIsWritten) {
   EXPECT_EQ(own[page_bytes - 1], std::byte{1});
   EXPECT_EQ(branch[0], table[0]);
   EXPECT_EQ(pool->pages_in_use(), 3U);
-  EXPECT_EQ(table.make_writable(1).value(), table[1]);  // nobody else's any more: not copied
+  EXPECT_EQ(table.make_writable(1).value(), table[1]);  // not shared any more: not copied
   EXPECT_EQ(pool->pages_in_use(), 3U);
   EXPECT_EQ(branch[1], own);
 }

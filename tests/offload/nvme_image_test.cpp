@@ -138,7 +138,7 @@ TEST_F(NvmeImageTest, NeverServesAnOlderVersionForDamagedBlocks) {
     }
   }
   const std::vector<std::byte> whole = image_.copy();
-  const auto draw_block = [&] {  // most in the directory, and none of zeros
+  const auto draw_block = [&] {  // most in the directory, and no block of zeros
     while (true) {
       const std::size_t chosen =
           rng.below(4) == 0 ? rng.below(file_bytes / block) : rng.below(first_page / block);
@@ -196,7 +196,7 @@ TEST_F(NvmeImageTest, MendsTheCopyOfItsSuperblock) {
   }
 }
 
-/// Nine pages, of which the first is put once more: ten pairs of the journal.
+/// Nine pages, and the first is put once more: ten pairs of the journal.
 class NvmeJournalTest : public NvmeImageTest {
  protected:
   static constexpr std::uint64_t count = 9;
@@ -225,7 +225,7 @@ TEST_F(NvmeJournalTest, TakesTheRightCopyOfAPair) {
   }
 }
 
-/// Which pages a lost pair changed is not known: none of those before it is taken for the newest.
+/// The pages that a lost pair changed are not known: no page before it counts as the newest.
 TEST_F(NvmeJournalTest, ServesNoPageThatALostPairMayHaveChanged) {
   const std::vector<std::byte> whole = image_.copy();
   for (const std::size_t lost : {std::size_t{4}, std::size_t{9}}) {
@@ -263,7 +263,7 @@ TEST_F(NvmeJournalTest, ServesNoPageThatAPairWrittenElsewhereHasChanged) {
   EXPECT_GE(store->state().lost, 5U);
 }
 
-/// Where the machine has ended, the last writes may have arrived in any order, or not.
+/// After a crash of the machine, the last writes may have arrived in any order, or not at all.
 TEST_F(NvmeJournalTest, PassesOverWhatFollowsAPairThatNeverArrived) {
   image_.clear(journal_copy(5, 0), 2 * block);
   for (std::size_t number = 0; number < 10; ++number) {

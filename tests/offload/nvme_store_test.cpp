@@ -197,7 +197,7 @@ TEST_F(NvmeStoreTest, IsOpenOnceAndOfOneContent) {
 }
 
 TEST_F(NvmeStoreTest, LeavesAFileThatIsNoContainerAsItIs) {
-  // Others' files may begin with zeros.
+  // Files of other programs may begin with zeros.
   for (const std::size_t zeros : {std::size_t{0}, std::size_t{8} << 10, std::size_t{64} << 10}) {
     const std::string text = std::string(zeros, '\0') + std::string(2 << 20, 'x');
     folder_.write("pages", text);
@@ -284,7 +284,7 @@ TEST_F(NvmeStoreTest, SaysThatNothingIsPutOnceItsFileIsLost) {
     const auto store = open({.file = {.patience = patience}, .contents = "rows"}).value();
     ASSERT_TRUE(put(*store, 0, 1));
     lose(path());
-    // So many that they are written in all of the file, its end included.
+    // Enough pages to write in all of the file, its end included.
     std::vector<Bytes> contents;
     std::vector<PageRequest> batch;
     for (std::uint64_t key = 1; key < 99; ++key) {

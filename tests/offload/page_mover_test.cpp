@@ -23,7 +23,7 @@ class Mover : public ::testing::Test {
   [[nodiscard]] PageMoverOptions options() const {
     return {.store = store_, .owner = 7, .deadline = deadline};
   }
-  /// A page of the pool whose bytes are all `value`.
+  /// A page of the pool, with all bytes `value`.
   PageMover::Page filled(int value) {
     const PageHandle host = pool_->allocate().value();
     std::memset(pool_->resolve(host), value, page_bytes);

@@ -8,7 +8,7 @@
 
 namespace terrace::testing {
 
-/// Counts the threads whose name is wanted.
+/// Counts the threads with a wanted name.
 template <typename Wanted>
 std::size_t count_threads(const Wanted& wanted) {
   std::size_t count = 0;
@@ -26,7 +26,7 @@ inline std::size_t product_threads() {
   return count_threads([](const std::string& name) { return name != "cuda_on_host"; });
 }
 
-/// Those of a queue or a lane: oneTBB starts workers whenever it likes.
+/// Counts the threads of a queue or a lane, because oneTBB starts workers at any time.
 inline std::size_t threads_named(const std::string& wanted) {
   return count_threads([&](const std::string& name) { return name == wanted; });
 }

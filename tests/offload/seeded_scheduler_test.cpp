@@ -49,7 +49,7 @@ TEST(SeededScheduler, ReportsADeadlockInsteadOfHanging) {
   const auto b = backend->make_queue({.name = "b"}).value();
   Status inner;
   Ticket behind_a;
-  // A task that waits for work which is ordered behind the task itself.
+  // A task that waits for work which is ordered after the task itself.
   ASSERT_TRUE(a->call(Phase::model, [&] {
     inner = wait(behind_a, patience);
     return std::size_t{0};

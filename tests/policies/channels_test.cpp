@@ -15,7 +15,7 @@ using testing::PolicyIndex;
 constexpr KvShape shape{.layers = 1, .query_heads = 6, .kv_heads = 2, .head_dim = 16};
 constexpr std::size_t sinks = 4;
 
-/// Small whole numbers: with a head_dim whose root is a power of two f32 is exact.
+/// Small whole numbers: if the root of head_dim is a power of two, f32 is exact.
 void fill_with_whole_numbers(BlockStore& rows) {
   Rng rng(testing::seed(), {151});
   rows.fill(
@@ -168,7 +168,7 @@ TEST(InfiniGen, RefusesNoChannelsAndMoreThanThereAre) {
     ASSERT_FALSE(refused.has_value()) << ratio;
     EXPECT_THAT(std::string(refused.error().message()), HasSubstr("infinigen.ratio"));
   }
-  // One at least.
+  // At least one channel.
   EXPECT_EQ(make_infinigen(0.001)->index_layout(shape).value().fixed_bytes,
             shape.kv_heads * sizeof(std::uint32_t));
 }

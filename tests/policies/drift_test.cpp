@@ -1,5 +1,5 @@
-// Outputs whose topic turns: what indexes find of keys unlike those they were trained on, and what
-// building them anew brings back and may take.
+// Outputs with a change of topic: the recall of indexes on keys unlike their training keys, and the
+// gain and the time of building them again.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -81,7 +81,7 @@ double recall(PolicyIndex& index, const BlockStore& rows) {
   return found / double(queries * shape.kv_heads * selected);
 }
 
-/// Recall of an index trained before the turn, and of one made anew behind it.
+/// Recall of an index trained before the turn, and of one built again after it.
 struct Recalls {
   double grown = 0;
   double anew = 0;

@@ -1,5 +1,5 @@
-// Rules that every policy with an index must keep, whatever the keys: lists of distinct candidates
-// in rising order, as long as asked for, and an index that grows.
+// Rules that every policy with an index must keep, for any keys: lists of distinct candidates in
+// rising order, as long as asked for, and an index that grows.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ class EachIndexedPolicy : public ::testing::TestWithParam<std::string> {
     const std::size_t most = std::min(count, window - sinks);
     for (const auto& list : lists) {
       EXPECT_LE(list.size(), most);
-      // Where clusters are estimated, whole ones need not fill the budget to the last row.
+      // If clusters are estimated, whole clusters need not fill the budget to the last row.
       const RetrievalTraits& traits = policy_->traits();
       const bool fills = !traits.gives_pseudo_entries || traits.estimates_rest;
       EXPECT_GE(list.size(), fills ? most : 0);

@@ -1,5 +1,5 @@
-// Estimates behind policies: attention over what is selected and what stands for the rest is nearer
-// to full attention. Promises of every policy are kept with them, too: TERRACE_TEST_ESTIMATES.
+// Estimates added to policies: attention over selected rows and estimates of the rest is nearer to
+// full attention. All policies keep their promises with estimates, too: TERRACE_TEST_ESTIMATES.
 #include <gmock/gmock.h>
 
 #include <algorithm>

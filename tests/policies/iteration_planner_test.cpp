@@ -86,7 +86,7 @@ TEST(FitKmeans, FitsLinesToTwoLengths) {
   EXPECT_NEAR(model.kmeans(8000, 5), 40000, 1e-6);
 }
 
-// A length whose line over iterations begins at nothing is no reason to think so of all lengths.
+// One length whose times over iterations begin at zero must not decide the fit of all lengths.
 TEST(FitKmeans, IsNotLedByOneLengthThatBeginsAtNothing) {
   std::vector<KmeansSample> samples;
   for (const double n : {1000.0, 2000.0, 4000.0, 8000.0}) {
@@ -109,7 +109,7 @@ TEST(FitKmeans, RefusesWhatSaysTooLittle) {
       fit_kmeans(std::vector<KmeansSample>{{1, 3, 1}, {1, 9, 0}, {2, 3, 1}, {2, 9, 1}}, model));
 }
 
-TEST(CostModel, ComputesTheRestOfAPromptBehindItsBeginning) {
+TEST(CostModel, ComputesTheRestOfAPromptAfterItsBeginning) {
   const CostModel model{.compute = {{3, 2, 1}}};
   EXPECT_DOUBLE_EQ(model.compute_behind(0, 10), 123);
   EXPECT_DOUBLE_EQ(model.compute_behind(90, 10), 3 + 20 + 100 * 100 - 90 * 90);
@@ -183,7 +183,7 @@ class Prefill {
     bool late = false;
   };
 
-  /// One layer whose clustering takes `slowness` times what was measured, with noise on all.
+  /// A layer with a clustering that takes `slowness` times the measured time, with noise on all.
   Outcome layer(double slowness) {
     const double compute_end = compute_end_;
     const double begin = std::max(compute_end, cluster_end_);

@@ -94,7 +94,7 @@ TEST(HeadShares, NameTheLargestOfEqualOnesTheFirst) {
   EXPECT_EQ(shares.largest(1).size(), 20U);
 }
 
-/// A window's keys of a KV head: a chain whose neighbours have the cosine `likeness`.
+/// A window's keys of a KV head: a chain; neighbours have the cosine `likeness`.
 std::vector<std::byte> chain(std::size_t tokens, double likeness, std::uint64_t seed) {
   Rng rng(seed);
   const auto draw = [&] {

@@ -52,7 +52,7 @@ TEST(Quest, BoundsEveryScoreOfAPageAndGrowsAsBuiltAtOnce) {
 }
 
 TEST(Quest, WithPagesOfOneTokenSelectsWhatTheOracleSelects) {
-  // One query head a KV head, so that the order is that of the scores themselves.
+  // A query head for each KV head, so that the order is that of the scores themselves.
   constexpr KvShape single{.layers = 1, .query_heads = 2, .kv_heads = 2, .head_dim = 16};
   BlockStore rows(single, 16, 700);
   rows.fill_normal(109);
@@ -144,7 +144,7 @@ TEST(InfLlm, LeavesOutQueriesAndKeysThatAreNoNumbers) {
       index.query_window.push_back(i % shape.head_dim == 5 ? 1.0F : 0.5F);
     }
   }
-  // One of a position's query heads each: the others of its group still say where it looks.
+  // One query head of a position in each group: the other heads of the group still have a query.
   index.query_window[3] = std::nanf("");
   index.query_window[shape.query_heads * shape.head_dim - 1] = -HUGE_VALF;
   index.build(sinks + 128);

@@ -1,5 +1,5 @@
-// A second stage behind policies: whatever it is put behind, it finds more of what exact scores
-// would choose. Promises of every policy are kept with it, too: TERRACE_TEST_REFINE.
+// A second stage after policies: after any of them, it finds more of the rows that exact scores
+// would choose. All policies keep their promises with it, too: TERRACE_TEST_REFINE.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -70,7 +70,7 @@ std::size_t codes_begin(const std::string& name, const KvShape& of) {
   return align_up(make(name, 0)->index_layout(of).value().chunk_bytes, 4);
 }
 
-/// Returns the policies that a second stage can be behind.
+/// Returns the policies that can have a second stage.
 std::vector<std::string> refinable_policies() {
   std::vector<std::string> names;
   for (const auto& entry : policies::retrieval_policies()) {
@@ -85,7 +85,7 @@ class Refined : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Refined, FindsMoreWithMoreBitsAndMoreProposals) {
   const double coarse = recall_of(GetParam(), 0, 4);
-  // One bit is what signs has itself, and less than a quarter of all channels is.
+  // signs itself has one bit already, and one bit is less than a quarter of all channels.
   const bool has_more = GetParam() == "signs" || GetParam() == "sparq";
   const double one_bit = has_more ? coarse : recall_of(GetParam(), 1, 4);
   const double two_bits = recall_of(GetParam(), 2, 4);

@@ -144,7 +144,7 @@ class Lfu final : public ReplacementModel {
   void touch(std::span<const UnitKey> hits) override {
     ++step_;
     if (half_life_ != 0 && step_ % half_life_ == 0) {
-      // Keys whose counts become equal stay in the order of their old counts.
+      // Keys with counts that become equal stay in the order of their old counts.
       std::ranges::stable_sort(keys_, {}, [&](UnitKey key) { return uses_[key]; });
       for (auto& [key, uses] : uses_) uses = std::max<std::uint64_t>(1, uses / 2);
     }

@@ -30,8 +30,8 @@ class ReplacementModel {
   virtual std::optional<UnitKey> expire() { return std::nullopt; }
 };
 
-/// Makes the model of the policy of that name for a cache of `slots` slots; null where
-/// there is none.
+/// Makes the model of the policy of that name for a cache of `slots` slots; null if there is no
+/// such model.
 std::unique_ptr<ReplacementModel> make_replacement_model(const std::string& name, std::size_t slots,
                                                          const ReplacementOptions& options);
 

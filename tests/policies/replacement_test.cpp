@@ -132,7 +132,7 @@ class Pair {
     compare_sizes();
   }
 
-  /// A copy that is lost between two steps, whatever the policy would have chosen.
+  /// A copy is lost between two steps, independent of the policy's choice.
   void drop(UnitKey key) {
     if (tracked_.contains(key)) evict(key);
     compare_sizes();
@@ -290,8 +290,8 @@ TEST_P(EachReplacementPolicy, EvictsNothingWhereNothingIsEvictable) {
   EXPECT_EQ(policy->size(), 0U);
 }
 
-/// Returns the keys that go, in order, when a policy that has seen some steps shrinks to nothing.
-/// With `in_vain` each step first asked for more victims than may go.
+/// Returns the evicted keys, in order, when a policy that has seen some steps shrinks to nothing.
+/// If `in_vain`, each step first asked for more victims than may be evicted.
 std::vector<UnitKey> order_of_going(ReplacementPolicy& policy, MadeUpFuture& future, bool in_vain) {
   Rng rng(3);
   std::vector<UnitKey> tracked;
@@ -465,7 +465,7 @@ TEST(Lrfu, WeighsUsesByAgeAndRemembersWhatWent) {
   EXPECT_EQ(policy->choose_victim(no_unit, anything), often);
 }
 
-TEST(Lrfu, TakesInWhatNobodyHasWantedYet) {
+TEST(Lrfu, TracksUnitsThatNoStepHasWantedYet) {
   const auto policy = make_replacement_policy("lrfu").value();
   policy->resize({.keys = 3, .slots = 1});
   const UnitKey once = 0;

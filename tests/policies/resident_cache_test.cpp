@@ -224,7 +224,7 @@ TEST_F(ResidentCacheTest, AdoptsWhatIsThereAlreadyWithoutARefill) {
   EXPECT_EQ(cache.counters().refill_rows, 0U);
 }
 
-TEST_F(ResidentCacheTest, EvictsNothingInVainForAUnitThatCannotFit) {
+TEST_F(ResidentCacheTest, EvictsNothingForAUnitThatCannotFit) {
   auto cache = make(4);
   step(cache, {unit(1, 2), unit(2, 2)});
   step(cache, {unit(1, 2), unit(3, 3)});  // 1 stays, so 3 slots cannot be made
@@ -236,13 +236,13 @@ TEST_F(ResidentCacheTest, EvictsNothingInVainForAUnitThatCannotFit) {
   EXPECT_EQ(cache.used_slots(), 4U);
 }
 
-TEST_F(ResidentCacheTest, EvictsNothingInVainForAUnitThatIsNotWorthAllThatWouldGo) {
+TEST_F(ResidentCacheTest, EvictsNothingForAUnitWorthLessThanItsVictims) {
   std::map<UnitKey, double> worth{{1, 10}, {2, 100}, {3, 60}};
   auto cache = make(4, std::make_unique<SetWorth>(worth));
   const WantedUnit large{.unit = 3, .rows_wanted = 10, .slots = 4, .refill_rows = 1};
   std::vector<UnitKey> evicted;
   ASSERT_TRUE(cache.adopt(1, 2, evicted) && cache.adopt(2, 2, evicted));
-  // One of them is worth too much, or both together are.
+  // One unit is worth too much, or the two together are.
   for (const auto& [first, second] : {std::pair{10, 100}, {50, 50}}) {
     worth[1] = first;
     worth[2] = second;
@@ -445,7 +445,7 @@ void ResidentCacheTest::expect_worth_it(const std::map<UnitKey, double>& worth) 
     gain += spare;
     none_is_free = none_is_free && its.refill_rows > 0;
   }
-  // For a unit that came for nothing others may go, whatever they are worth.
+  // For a unit promoted at no cost, other such units of any worth may be evicted.
   if (!none_is_free) return;
   for (const UnitKey unit : plan_.evicted) gain -= worth.at(unit);
   ASSERT_GE(gain, 0);

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 constexpr KvShape shape{.layers = 3, .query_heads = 6, .kv_heads = 3, .head_dim = 10};
 const std::vector<std::size_t> widths{24, 17, 9, 1};
 
-/// One network in double, spelt out.
+/// A network in double, spelt out.
 double rating_in_words(const std::vector<GateStage>& stages, std::size_t network,
                        std::span<const float> key) {
   std::vector<double> values(key.begin(), key.end());

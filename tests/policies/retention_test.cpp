@@ -21,7 +21,7 @@ using policies::PoolKind;
 using policies::RetentionOptions;
 using ::testing::ElementsAre;
 
-/// A layer's entries, made up: each KV head has `count` of them, behind `sinks` sinks.
+/// A layer's entries, made up: each KV head has `count` of them, after `sinks` sinks.
 class MadeUpLayer {
  public:
   static constexpr std::size_t sinks = 4;
@@ -62,7 +62,7 @@ class MadeUpLayer {
     return retain(policy, heads(keep), {.decoding = true, .seed = seed});
   }
 
-  /// The same of the candidates `all`; `more` has the rest of the request.
+  /// Retains among the candidates `all`; `more` has the rest of the request.
   [[nodiscard]] std::vector<EntryMap> retain(const RetentionPolicy& policy,
                                              const std::vector<Candidates>& all,
                                              RetainRequest more) const {
@@ -198,7 +198,8 @@ TEST(H2o, KeepsWhatDrewMostAttention) {
 
 TEST(H2o, NormalisedDividesByTheQueriesThatSawTheToken) {
   MadeUpLayer layer(100);
-  // All alike a query: the sum favours the first tokens, the quotient nobody but by ties.
+  // All weights of a query are alike: the sum favours the first tokens, the quotient only breaks
+  // ties.
   for (std::size_t i = 0; i < layer.length(); ++i) {
     const float seen = static_cast<float>(layer.length() - i);
     for (std::size_t head = 0; head < 2; ++head) layer.set_score(head, i, seen);
@@ -223,7 +224,7 @@ TEST(Pooling, TakesTheGreatestOrTheMeanOfNeighbours) {
   EXPECT_THAT(kept(layer.retain(*mean, 2)[0]), ElementsAre(31, 32));
 }
 
-TEST(Pooling, CountsNeighboursThatWereDroppedAndNoneBehindTheLast) {
+TEST(Pooling, CountsNeighboursThatWereDroppedAndNoneAfterTheLast) {
   MadeUpLayer layer(10);
   layer.set_scores(0);
   layer.set_score(0, MadeUpLayer::sinks - 1, 1.0F);   // a sink
@@ -276,8 +277,8 @@ TEST(KvCrush, KeepsRepresentativesByTheDistanceOfTheirVotes) {
   RetentionOptions options;
   options.crush = {.representatives = 0.5, .anchor = Anchor::alternate};
   const auto map = layer.retain(*make_retention_policy("kvcrush", options).value(), 4)[0];
-  // The base keeps 0 and 1. Words of the others, of which query heads 2 and 3 have the same votes,
-  // to the anchor 10: 4 and 5 are nearest, then 6 and 7, then 2 and 3. The ends are sampled.
+  // The base keeps 0 and 1. Distances of the other words to the anchor 10 (query heads 2 and 3 have
+  // the same votes): 4 and 5 are nearest, then 6 and 7, then 2 and 3. The ends are sampled.
   EXPECT_THAT(kept(map), ElementsAre(0, 1, 3, 4));
 }
 
@@ -322,7 +323,7 @@ TEST(KvCrush, KeepsAndDropsWholeBlocks) {
     for (const EntryMap& map : by_votes) {
       const std::vector<std::size_t> members = kept(map);
       EXPECT_LE(members.size(), 40U);
-      EXPECT_GE(members.size(), 34U);  // ten blocks, of which one may be the last
+      EXPECT_GE(members.size(), 34U);  // ten blocks, perhaps with the last one
       for (const std::size_t member : members) {
         const std::size_t first = member / 4 * 4;
         for (std::size_t i = first; i < std::min<std::size_t>(first + 4, 66); ++i) {
@@ -360,7 +361,8 @@ TEST(Chelsea, MergesKeysThatAreAlikeAndDropsNothing) {
   for (std::size_t i = 0; i < 32; ++i) EXPECT_EQ(map.target[i], i / 4);
 }
 
-/// One call of matching, spelt out: every other entry's nearest among the others of its chunk.
+/// A call of matching, spelt out: for every second entry the nearest among the remaining entries of
+/// its chunk.
 std::vector<std::pair<std::size_t, std::size_t>> edges_in_words(const MadeUpLayer& layer,
                                                                 std::size_t chunk,
                                                                 std::size_t count) {
@@ -430,7 +432,7 @@ TEST(Chelsea, WeighsAMeanByDegrees) {
   EXPECT_THAT(layer.retain(*policy, 2)[0].target, ElementsAre(0, 0, 0, 0, 1, 1));
 }
 
-TEST(Merge, OfTheRestStandsBehindAnyBase) {
+TEST(Merge, OfTheRestFollowsAnyBase) {
   const MadeUpLayer layer(200);
   for (const char* base : {"h2o", "snapkv"}) {
     RetentionOptions options;
@@ -467,7 +469,7 @@ std::vector<std::uint32_t> givers(const EntryMap& map) {
   return all;
 }
 
-TEST(Cam, KeepsTheLastTokensAndHandsNothingOnBehindAPrompt) {
+TEST(Cam, KeepsTheLastTokensAndAddsNoValuesAfterAPrompt) {
   const MadeUpLayer layer(200);
   const auto policy = make_retention_policy("cam").value();
   const auto recent = layer.retain(*make_retention_policy("recent").value(), 50);
@@ -480,7 +482,7 @@ TEST(Cam, KeepsTheLastTokensAndHandsNothingOnBehindAPrompt) {
   EXPECT_EQ(maps, recent);
 }
 
-TEST(Cam, HandsAllOnWhereNoTokenDrewMoreAttentionThanThoseBehindIt) {
+TEST(Cam, AddsAllValuesIfNoTokenDrewMoreAttentionThanLaterOnes) {
   MadeUpLayer layer(200);
   layer.set_scores(0.5F);
   const auto policy = make_retention_policy("cam").value();
@@ -490,7 +492,7 @@ TEST(Cam, HandsAllOnWhereNoTokenDrewMoreAttentionThanThoseBehindIt) {
     EXPECT_EQ(map.gifts[i],
               (ValueGift{.candidate = i, .first = 0, .count = 32, .factor = 1.0F / 32}));
   }
-  // There are fewer that stay than a value has parts: the other parts are lost.
+  // Fewer tokens stay than a value has parts: the other parts are lost.
   const EntryMap few = layer.retain(*policy, 5)[0];
   ASSERT_EQ(few.gifts.size(), 195U);
   for (const ValueGift& gift : few.gifts) {
@@ -504,7 +506,7 @@ TEST(Cam, HandsOnWithTheProbabilityOfATokensShareOfItsNeighboursAttention) {
   MadeUpLayer layer(200);
   layer.set_scores(0);
   EXPECT_TRUE(layer.retain(*make_retention_policy("cam").value(), 50)[0].gifts.empty());
-  // The mean of itself and the 32 tokens behind it is 20 / 33.
+  // The mean of itself and the 32 tokens after it is 20 / 33.
   layer.set_score(0, MadeUpLayer::sinks + token, 0.2F);
   layer.set_score(0, MadeUpLayer::sinks + token + 32, 19.8F);
   layer.set_score(0, MadeUpLayer::sinks + token + 33, 1000);

@@ -39,7 +39,7 @@ inline std::vector<std::string> selecting_policies() {
   return names;
 }
 
-/// Returns the names of those whose clusters can be cached.
+/// Returns the names of policies with clusters that can be cached.
 inline std::vector<std::string> clustering_policies() {
   std::vector<std::string> names;
   for (const std::string& name : selecting_policies()) {

@@ -71,7 +71,7 @@ TEST(Signs, SelectFewerRowsWhereEntriesTakeTheirPlace) {
   }
 }
 
-TEST(Signs, HaveRowsAndEntriesWithinTheBudgetBehindASecondStageToo) {
+TEST(Signs, HaveRowsAndEntriesWithinTheBudgetAfterASecondStageToo) {
   BlockStore rows(shape, 16, 700);
   rows.fill_normal(164);
   const auto policy =

@@ -1,4 +1,4 @@
-// A prompt whose step is given up leaves nothing behind: no row, no index, no memory.
+// A prompt whose step is abandoned leaves no row, no index and no memory.
 #include <gmock/gmock.h>
 
 #include "runtime/faulty_runtime.hpp"
@@ -14,7 +14,7 @@ using testing::Scenario;
 using testing::StepOutput;
 using testing::Traffic;
 
-/// Begins the step of a prompt up to `length`, gives it up behind some layers, and ends the prompt.
+/// Begins the step of a prompt up to `length`, abandons it after some layers, and ends the prompt.
 Status begin_and_abandon(Drive& drive, const Traffic& traffic, std::size_t length,
                          std::size_t layers) {
   const TokenRange tokens{drive.sequence().length(), length};

@@ -135,7 +135,7 @@ std::vector<Status> Batch::step(std::span<const BatchMember> members,
   for (std::size_t i = 0; i < members.size(); ++i) {
     statuses.push_back(step->status(i));
     const std::size_t kept = accepted.empty() ? members[i].tokens : accepted[i];
-    // Tokens are kept, too, where the window behind them finds no room, and the sequence is paused.
+    // Tokens are kept, too, if the window after them finds no room and the sequence is paused.
     const Sequence& one = sequence(members[i].sequence);
     const bool paused = one.phase() == SequencePhase::paused && one.length() > lengths[i];
     if (statuses.back() || paused) keep(layers, members[i].sequence, first, kept);

@@ -28,22 +28,22 @@ class Batch {
   /// The same on that queue.
   Batch(Runtime& runtime, std::size_t count, std::unique_ptr<Queue> compute);
 
-  /// A step of those sequences, of which so many tokens are kept; empty = all. Returns what became
-  /// of each.
+  /// Takes a step of these sequences and keeps so many tokens of each; empty = all. Returns the
+  /// status of each.
   std::vector<Status> step(std::span<const BatchMember> members,
                            std::span<const std::size_t> accepted = {});
   /// Begins the step, attends in the first `layers` layers, and gives the step up.
   void give_step_up(std::span<const BatchMember> members, std::size_t layers);
-  /// The same, of one token each, where nobody may fail.
+  /// Takes a step of one token each; no member may fail.
   void expect_step(std::span<const std::size_t> sequences);
-  /// The same of any tokens.
+  /// Takes a step of any numbers of tokens; no member may fail.
   void expect_step(std::span<const BatchMember> members,
                    std::span<const std::size_t> accepted = {});
 
   /// Announces a prompt of sequence i, and gives it in steps of `piece` tokens.
   void expect_prompt(std::size_t i, std::size_t tokens, std::size_t piece);
-  /// The same for an engine that attends by itself: rows alone are appended. Where the queue says
-  /// that work is done when calls return, each call's rows are overwritten behind it.
+  /// As expect_prompt, for an engine that attends by itself: only rows are appended. If the queue's
+  /// work is done when calls return, each call's rows are overwritten after the call.
   void expect_appended_prompt(std::size_t i, std::size_t tokens, std::size_t piece);
 
   /// Queries are rounded to `dtype`, and given as such or, with `in_f32`, as f32; outputs likewise.

@@ -1,5 +1,5 @@
-// Rows below the host: pages that host memory has no room for lie in a store, and whatever needs
-// them brings them back. TERRACE_TEST_HOST_PAGES lets all other suites run like that, too.
+// Rows below the host: pages that host memory has no room for lie in a store, and calls that need
+// them bring them back. TERRACE_TEST_HOST_PAGES lets all other suites run like that, too.
 #include <gmock/gmock.h>
 
 #include <memory>

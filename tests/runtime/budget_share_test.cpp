@@ -26,7 +26,7 @@ class BudgetShare : public testing::OfEachPolicy {
     scenario_.runtime.budget_min = least;
   }
 
-  /// The budget of a token behind `length` others.
+  /// The budget of a token after `length` others.
   [[nodiscard]] std::size_t budget_at(std::size_t length) const {
     return std::max(least, static_cast<std::size_t>(share * static_cast<double>(length + 1)));
   }
@@ -41,7 +41,7 @@ class BudgetShare : public testing::OfEachPolicy {
     return batch.outputs(0);
   }
 
-  /// Outputs of a chat: prompts of some tokens, and some decoded behind each, in pieces.
+  /// Outputs of a chat: prompts of some tokens, and some tokens decoded after each, in pieces.
   std::vector<StepOutput> chat(std::size_t piece) const {
     const auto runtime = scenario_.open();
     Batch batch(*runtime, 1);

@@ -1,4 +1,4 @@
-// Planning a step of the resident cache takes no memory from the heap, whatever the policy.
+// Planning a step of the resident cache takes no memory from the heap, for any policy.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -61,7 +61,7 @@ TEST(CacheAllocation, ThereIsNoneInAStep) {
 TEST(CacheAllocation, IsSeenWhereThereIsOne) {
   const std::size_t before = testing::allocations();
   std::vector<int> memory(3);
-  // A compiler may leave out memory that nobody reads, and clang does.
+  // A compiler may omit memory that is never read, and clang does.
   asm volatile("" : : "r"(memory.data()) : "memory");
   EXPECT_GT(testing::allocations(), before);
 }

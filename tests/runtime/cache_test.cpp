@@ -145,7 +145,7 @@ TEST(ResidentCacheUpkeep, IsWaitedForAsFarAsNothingComputesMeanwhile) {
   EXPECT_GT(idle.upkeep, Duration{});
   EXPECT_GT(idle.upkeep_waited, Duration{});
 
-  // An engine's model goes on behind the last attention.
+  // An engine's model continues after the last attention.
   step = enqueue_step(drive, traffic, memory);
   const SequenceCounters enqueued = drive.sequence().counters();
   std::atomic<bool> over = false;

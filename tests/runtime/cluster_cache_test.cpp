@@ -1,5 +1,5 @@
-// A cache of clusters: the same bits as without, whatever it keeps and whenever it loses it, and
-// bytes that add up.
+// A cache of clusters: the same bits as without a cache, for all units that it keeps or loses at
+// any time, and bytes that add up.
 #include <gmock/gmock.h>
 
 #include "policies/selecting_policies.hpp"
@@ -47,7 +47,7 @@ class EachClustering : public ::testing::TestWithParam<Clustering> {
     SequenceCounters counters;
     std::vector<StepOutput> outputs;
   };
-  /// Decodes behind the prompt, which is not counted.
+  /// Decodes after the prompt, which is not counted.
   static Decoded decode(const Scenario& scenario, std::size_t steps = step_count) {
     const auto runtime = scenario.open();
     const Traffic traffic(scenario.runtime.shape, 1);
@@ -266,7 +266,7 @@ TEST_P(EachClustering, GoesOnThroughPauseForkAndTruncation) {
   ASSERT_TRUE(twin.steps(10).has_value());
   ASSERT_TRUE(drive.steps(10).has_value());
   for (std::size_t i = 0; i < 10; ++i) EXPECT_EQ(twin.outputs()[i], drive.outputs()[all + i]);
-  // Positions behind a truncation get other rows; none of the old ones may be found.
+  // Positions after a truncation get other rows; the old rows must not be found.
   ASSERT_TRUE(drive.sequence().truncate(prompt - 40).has_value());
   const Traffic changed(scenario_.runtime.shape, 2);
   Drive rest(drive.sequence().fork().value(), *runtime, changed);
@@ -330,7 +330,7 @@ TEST_P(EachClustering, KeepsWithinDeviceMemoryAndGivesItBack) {
 }
 
 TEST_P(EachClustering, ReadsNoFartherThanTheTableThatAShareOfNoSlotLeft) {
-  scenario_.runtime.cache.tokens = 8;  // a slot for one, none for two
+  scenario_.runtime.cache.tokens = 8;  // a slot for one sequence, not for two
   const auto live = [](const Scenario& scenario) {
     const auto runtime = scenario.open();
     const Traffic traffic(scenario.runtime.shape, 1);

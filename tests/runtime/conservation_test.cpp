@@ -142,7 +142,7 @@ TEST(Conservation, GivesBackWhatAPromptLeftThatIsCutBeforeItsFirstStep) {
     ASSERT_TRUE(drive.prefill(500).has_value());
     ASSERT_TRUE(drive.sequence().truncate(450).has_value());
     drive.expect_all_rows_right();
-    // Until what the prompt left behind lies between blocks that are not there.
+    // Steps until the prompt's remaining blocks lie between absent ones.
     ASSERT_TRUE(drive.steps(150).has_value());
     drive.expect_all_rows_right();
   };

@@ -1,5 +1,5 @@
-// Drafts: several tokens of a sequence in one step, of which the first ones are accepted.
-// Accepted tokens have the bits of decoding token by token.
+// Drafts: several tokens of a sequence in one step; the first ones are accepted. Accepted tokens
+// have the bits of decoding token by token.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -17,7 +17,7 @@ using testing::BatchMember;
 using testing::Scenario;
 using testing::StepOutput;
 
-/// Steps of sequence 0 with `tokens` tokens each, of which so many are accepted.
+/// Takes steps of sequence 0 with `tokens` tokens each, and accepts so many of them.
 void draft(Batch& batch, std::size_t tokens, std::span<const std::size_t> accepted) {
   for (const std::size_t count : accepted) {
     batch.expect_step(std::array{BatchMember{0, tokens}}, std::array{count});

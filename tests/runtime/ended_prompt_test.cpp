@@ -17,7 +17,7 @@ using testing::Event;
 using testing::Scenario;
 using testing::StepOutput;
 
-/// Outputs of a prompt of the batch's first sequence, and of tokens behind it.
+/// Outputs of a prompt of the batch's first sequence, and of tokens after it.
 std::vector<StepOutput> alone(const Scenario& scenario, std::size_t prompt, std::size_t decoded) {
   return testing::alone(
       scenario, {.traffic = testing::Traffic(scenario.runtime.shape, 1),

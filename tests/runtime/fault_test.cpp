@@ -149,7 +149,7 @@ TEST(Faults, ATruncationForgetsWhatWasNotCoded) {
       Drive drive(*faulty.runtime, traffic);
       ASSERT_TRUE(drive.prefill(150).has_value());
       ASSERT_TRUE(drive.steps(40).has_value());
-      // Some of these strike what is coded behind the step.
+      // Some of these faults hit the coding after the step.
       faulty.faults->arm({.pieces = {{.phase = Phase::update, .nth = nth}}});
       for (int i = 0; i < 5; ++i) {
         if (!drive.step()) break;

@@ -1,4 +1,4 @@
-// A runtime on the host's backend whose pieces of work and allocations fail as a test says.
+// A runtime on the host's backend; pieces of work and allocations fail as a test says.
 #pragma once
 
 #include <memory>

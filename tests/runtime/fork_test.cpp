@@ -1,4 +1,4 @@
-// Two sequences with the same tokens: each goes its own way, whatever the policy.
+// Two sequences with the same tokens: each goes its own way, with any policy.
 #include <gtest/gtest.h>
 
 #include <optional>

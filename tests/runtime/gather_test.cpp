@@ -43,7 +43,7 @@ void attend_by_reference(const KvShape& shape, const KvView& view, const float* 
        .scratch = scratch.data()});
 }
 
-/// One step, attention by the reference kernel over what gather gives.
+/// Takes a step, with attention by the reference kernel over the rows of gather.
 Status step_by_reference(Drive& drive, const Traffic& traffic, StepOutput& output) {
   const KvShape& shape = traffic.shape();
   const std::size_t position = drive.sequence().length();
@@ -128,7 +128,7 @@ TEST(OwnAttention, IsWaitedForBeforeAStepEnds) {
   EXPECT_EQ(read.load(), 2);
 }
 
-/// One step of the first `count` sequences of a batch. Outputs are of each sequence.
+/// Takes a step of the first `count` sequences of a batch. Outputs are of each sequence.
 Status step_by_reference(Runtime& runtime, testing::Batch& batch, std::size_t count,
                          std::vector<StepOutput>& outputs) {
   const KvShape& shape = runtime.options().shape;

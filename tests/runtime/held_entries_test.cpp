@@ -102,7 +102,7 @@ TEST_P(HeldEntries, AreAttendedToBesideASelectionOfAllOtherTokens) {
     EXPECT_EQ(counters.attended, counters.lists * (sinks + held + selected + window + 1));
   }
   const RetentionReport report = drive.sequence().retention();
-  EXPECT_EQ(report.flushes, 3U);  // behind the prompt, and two
+  EXPECT_EQ(report.flushes, 3U);  // after the prompt, and two
   EXPECT_EQ(report.kept, report.lists * held);
   EXPECT_EQ(report.dropped, 0U);
   drive.expect_all_rows_right();
@@ -154,7 +154,7 @@ TEST_P(HeldEntries, ComeBackBehindAPauseAForkAndACut) {
   EXPECT_EQ(drive.outputs(), expected);
   EXPECT_TRUE(std::equal(twin.outputs().begin(), twin.outputs().end(), expected.begin() + 20));
 
-  // Behind where entries were decided on they stay; before it new ones are chosen.
+  // A cut after the decision keeps entries; a cut before it makes the policy choose new ones.
   for (const std::size_t length : {235U, 150U, 100U}) {
     ASSERT_TRUE(twin.sequence().truncate(length).has_value()) << length;
     twin.expect_all_rows_right();

@@ -1,5 +1,5 @@
-// Clustering that was planned to take far too long: decoding waits for the iteration under way, and
-// for none after it.
+// Clustering that was planned to take far too long: decoding waits for the iteration under way, but
+// not for a later one.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -116,7 +116,7 @@ class Planned final : public SelectsNothing {
   ManualClock& clock_;
 };
 
-/// Nine of ten seconds are to be had for iterations that are thought to take half a second each.
+/// Nine of ten seconds are available for iterations that are expected to take half a second each.
 class LatePlans : public ::testing::Test {
  protected:
   explicit LatePlans(std::size_t layers = 1, double seconds_a_token = 0) {
@@ -166,7 +166,7 @@ TEST_F(LatePlans, FollowWhatIterationsTake) {
   EXPECT_GE(before, 17U);
 }
 
-/// Plans of three layers, whose iterations take no time.
+/// Plans of three layers; iterations take no time.
 class PlansOfLayers : public LatePlans {
  protected:
   PlansOfLayers() : LatePlans(3, 0.1) { policy_->iteration = Duration{}; }

@@ -163,7 +163,7 @@ TEST_P(EachRetrieval, IndexesASecondPromptAlikeOnAnyNumberOfThreads) {
 INSTANTIATE_TEST_SUITE_P(Table, EachRetrieval, ::testing::ValuesIn(testing::selecting_policies()),
                          [](const auto& name) { return name.param; });
 
-/// Policies whose index is a function of the rows alone.
+/// Policies with an index that is a function of the rows alone.
 class EachIndexOfRows : public testing::OfEachPolicy {};
 
 TEST_P(EachIndexOfRows, RemembersNothingOfWhatWasTruncated) {
@@ -208,11 +208,11 @@ INSTANTIATE_TEST_SUITE_P(Table, EachIndexOfRows,
                          ::testing::Values("oracle", "quest", "clusterkv", "wave"),
                          [](const auto& name) { return name.param; });
 
-/// Policies whose extensions make something of whole batches.
+/// Policies with extensions that cluster whole batches.
 class EachIndexOfClusters : public testing::OfEachPolicy {};
 
 TEST_P(EachIndexOfClusters, RemembersNothingOfTruncatedOutput) {
-  // So small a budget that batches are short, and join clusters of those before them.
+  // A budget so small that batches are short, and join clusters of earlier batches.
   scenario_.runtime.budget.value = 60;
   const Traffic traffic(scenario_.runtime.shape, 1);
   const auto runtime = scenario_.open();
@@ -308,7 +308,7 @@ TEST(Sequence, RefusesCallsOutOfTurn) {
   EXPECT_TRUE(sequence.selection(LayerId{2}).counts.empty());
 }
 
-/// One layer of a step at the end of a sequence.
+/// A layer of a step at the end of a sequence.
 struct LayerStep {
   LayerStep(const Traffic& traffic, std::size_t layer, std::size_t position)
       : row(traffic.rows(layer, {position, position + 1})),

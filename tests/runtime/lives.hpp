@@ -15,7 +15,7 @@ namespace terrace::testing {
 struct Event {
   enum class Kind : std::uint8_t { prompt, decode, cut, pause } kind;
   std::size_t tokens = 0;   ///< of a cut: that are left
-  std::size_t brought = 0;  ///< of a draft, some of which were rejected
+  std::size_t brought = 0;  ///< tokens of a draft, perhaps with rejected ones
 };
 
 /// All that one of the sequences has been through.

@@ -44,7 +44,7 @@ TEST_P(EachGrowingPolicy, NeverAttendsBeyondTheBudgetNorToARowTwice) {
 }
 
 TEST_P(EachGrowingPolicy, CanReachEveryTokenBeforeTheWindow) {
-  // With room for everything but one row, at most that one row is ever out of reach.
+  // If there is room for everything but one row, at most that row is missed.
   Scenario full;
   full.runtime.policy = "full";
   scenario_.runtime.budget.value = 1000;
@@ -74,7 +74,7 @@ TEST_P(EachGrowingPolicy, SelectsInEveryStepHoweverSmallTheBudget) {
 }
 
 TEST_P(EachGrowingPolicy, DecodesTheSameAgainAfterBeingTruncated) {
-  // So few centroids that the prompt trains them for good: a codebook made anew stays.
+  // So few centroids that the prompt trains them fully: a codebook that is built again is equal.
   scenario_.runtime.retrieval.pq.bits = 2;
   const auto runtime = scenario_.open();
   const Traffic traffic(scenario_.runtime.shape, 1);

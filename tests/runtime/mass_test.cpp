@@ -30,8 +30,8 @@ using testing::Traffic;
 
 constexpr std::size_t prompt = 200;
 
-/// Decodes behind a prompt, each step sampled, and holds each sample against the definition.
-/// Returns their mean.
+/// Decodes after a prompt, samples each step, and compares each sample with the definition. Returns
+/// their mean.
 double expect_right_samples(Scenario scenario, std::size_t steps = 12) {
   scenario.runtime.mass_every = 1;
   const auto runtime = scenario.open();
@@ -121,7 +121,7 @@ class Late final : public testing::OwnPolicy {
 
   [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& /*request*/,
                                                std::size_t /*part*/) const override {
-    // Bounded: who never releases it has failed, and must not hang.
+    // Bounded: a test that never releases it has failed, and must not hang.
     for (int i = 0; i < 100'000'000 && !released.load(); ++i) std::this_thread::yield();
     return BuildReport{};
   }

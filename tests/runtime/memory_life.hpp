@@ -36,7 +36,7 @@ struct MemoryLife {
   Scenario scenario;
   std::vector<std::size_t> prompts{1'000};
   std::size_t piece = 64;
-  std::size_t decoded = 240;  ///< tokens behind all prompts; so many that some wait in batches
+  std::size_t decoded = 240;  ///< tokens after all prompts; so many that some wait in batches
   std::size_t draft = 1;
   Dtype queries = Dtype::f32;
   std::size_t members = 1;
@@ -48,11 +48,11 @@ struct MemoryLife {
 /// Has a life on `runtime`. Fails where any step does.
 TakenMemory take_memory(Runtime& runtime, const MemoryLife& life);
 
-/// What is said of all members together: steps share a part.
+/// The device memory that the needs of all members predict: steps share a part.
 std::size_t said_of_device(const MemoryLife& life, const MemoryNeed& need);
 
-/// Checks that no tier takes more than was said, nor is said to take more than `most` times what it
-/// takes.
+/// Checks that no tier takes more memory than predicted, and that no prediction is above `most`
+/// times the memory taken.
 void expect_said(const MemoryLife& life, double most = 1.25);
 
 /// Larger than the defaults of scenarios, with no cache.

@@ -16,7 +16,7 @@ using testing::memory_scenario;
 using testing::MemoryLife;
 using testing::Scenario;
 
-/// One policy of each kind: of codes, clusters that come in batches, rests, blocks.
+/// A policy of each kind: codes, clusters that come in batches, rests, blocks.
 class MemoryNeedIn : public ::testing::TestWithParam<const char*> {
  protected:
   MemoryLife life_{.scenario = memory_scenario(GetParam())};
@@ -113,7 +113,7 @@ TEST_P(MemoryNeedWithEntries, OfTokensThatAreDroppedIsThatWhichItTakes) {
   MemoryLife life{.scenario = memory_scenario("streaming")};
   life.scenario.runtime.retention_policy = GetParam();
   expect_lives_said(life);
-  // Behind a short prompt the window grows until the first flush, and pages are given back.
+  // After a short prompt the window grows until the first flush, and pages are given back.
   life.prompts = {200};
   life.decoded = 600;
   expect_said(life, 2);

@@ -15,10 +15,10 @@ using testing::MemoryMeter;
 using testing::Scenario;
 using testing::Traffic;
 
-/// So many that tokens wait for a batch of them to be indexed.
+/// So many tokens that some wait for their batch to be indexed.
 constexpr std::size_t decoded = 240;
 
-/// Device memory that a sequence takes at most while it decodes up to `length` tokens, behind a
+/// Device memory that a sequence takes at most while it decodes up to `length` tokens, after a
 /// prompt.
 std::size_t taken_by_decoding(const Scenario& scenario, std::size_t length) {
   const auto runtime = scenario.open();

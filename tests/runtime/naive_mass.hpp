@@ -62,7 +62,7 @@ struct MassPlace {
   std::size_t head = 0;
 };
 
-/// Where a sequence's sample of that number, from 0, is taken with the scenario's two layers of two
+/// The place of a sequence's sample with that number, from 0, in the scenario's two layers of two
 /// KV heads: each once in four samples.
 inline MassPlace mass_place(std::size_t sequence, std::size_t sample) {
   const std::size_t turn = (sequence + sample) * 3 % 4;
@@ -90,7 +90,7 @@ inline double naive_mass(const Sequence& sequence, const Traffic& traffic, MassP
   return naive_mass(sequence, traffic, place, position, traffic.query(place.layer, position));
 }
 
-/// The mean of the samples since this was last asked for. There must be one.
+/// The mean of the samples since the last call. At least one sample must exist.
 inline double sampled_mass(Sequence& sequence) {
   const SequenceCounters counters = sequence.counters();
   EXPECT_EQ(counters.mass_samples, 1U);

@@ -1,5 +1,5 @@
-// Where an embedder's compute runs, on a queue that the backend made or on one of its own, must not
-// change one bit.
+// The queue of an embedder's compute, made by the backend or by the embedder, must not change one
+// bit.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -20,7 +20,7 @@ constexpr std::size_t step_count = 12;
 
 class OwnQueueOfEachPolicy : public testing::OfEachPolicyWithACache {
  protected:
-  /// Outputs of a sequence whose compute is the embedder's.
+  /// Outputs of a sequence on the embedder's compute queue.
   std::vector<StepOutput> on_own_queue() const {
     const auto runtime = scenario_.open();
     const Traffic traffic(scenario_.runtime.shape, 1);

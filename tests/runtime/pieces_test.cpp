@@ -78,7 +78,7 @@ TEST_P(EachPolicyInPieces, DecodesAsBehindAPromptWhoseRowsAloneWereAppended) {
   const std::vector<StepOutput> expected = live(scenario_, 200).outputs;
   const std::vector<StepOutput> found =
       live(scenario_, 200, &Batch::expect_appended_prompt).outputs;
-  ASSERT_EQ(found.size(), 16U);  // prompts have none
+  ASSERT_EQ(found.size(), 16U);  // prompts have no such figure
   for (std::size_t i = 0; i < 8; ++i) {
     EXPECT_EQ(found[i], expected[prompt + i]) << i;
     EXPECT_EQ(found[8 + i], expected[expected.size() - 8 + i]) << i;
@@ -235,7 +235,7 @@ TEST(Pieces, GoOnInAFork) {
   EXPECT_EQ(twin->counters().builds, 0U);
 }
 
-/// What the layers' builds had done when all work so far had ended.
+/// Returns which layers' indexes were built when all work so far had ended.
 std::vector<bool> built_layers(Sequence& sequence) {
   SequenceParts& parts = state_of(sequence).parts;
   EXPECT_TRUE(parts.context.lanes.offload().drain(std::chrono::seconds{60}).has_value());

@@ -1,7 +1,7 @@
 // Random batches of sequences in device memory that is too small for them: pieces of prompts and
-// tokens are refused, steps are given up, sequences are cut, paused, forked and closed. Whoever is
-// refused is as before, and everybody else goes on: outputs are the bits of the same life lived
-// alone with room enough, and those of prompts are attention in double.
+// tokens are refused, steps are given up, sequences are cut, paused, forked and closed. A refused
+// sequence is as before, and all others continue: outputs have the bits of the same life lived
+// alone with enough memory, and outputs of prompts equal attention in double.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ Status status_of(const Result<T>& result) {
   return result.map([](const T&) {});
 }
 
-/// Settings that change no bit, or of which prompts are exact all the same.
+/// Draws settings that change no bit, or that leave prompts exact.
 void choose_settings(RuntimeOptions& options, Rng& rng) {
   if (rng.below(3) == 0) options.index_residency = IndexResidency::automatic;
   if (rng.below(4) == 0) options.dense_layers = 1;
@@ -50,7 +50,7 @@ void choose_settings(RuntimeOptions& options, Rng& rng) {
   }
 }
 
-/// A kind of schedule: who attends to what. `number` goes through the policies of a table.
+/// A kind of schedule, with its policies. `number` goes through the policies of a table.
 using MakeScenario = Scenario (*)(Rng& rng, std::size_t number);
 
 Scenario with_retrieval(Rng& rng, std::size_t number) {
@@ -68,7 +68,7 @@ Scenario with_retrieval(Rng& rng, std::size_t number) {
 Scenario with_retention(Rng& rng, std::size_t number) {
   const auto policies = policies::retention_policies();
   Scenario scenario = testing::random_retention(rng);
-  // It needs gates of the model.
+  // This policy needs gates of the model.
   const std::string_view policy = policies[number % policies.size()].name;
   if (policy != "smartkv") scenario.runtime.retention_policy = policy;
   return scenario;
@@ -182,7 +182,7 @@ class Pressure {
     }
     const std::size_t most =
         retains(roomy_) ? std::min<std::size_t>(6, testing::tokens_to_flush(sequence(i))) : 6;
-    // Several tokens that nobody announced begin a prompt.
+    // Several tokens without an announcement begin a prompt.
     const bool drafts = !life.events.empty() && rng_.below(2) == 0;
     const std::size_t tokens = drafts ? 1 + rng_.below(most) : 1;
     return {{i, tokens}, drafts ? rng_.below(tokens + 1) : 1, length};
@@ -197,7 +197,7 @@ class Pressure {
       ++taken_;
       const bool done = went_well("step", statuses[i]);
       const std::size_t now = sequence(member.brings.sequence).length();
-      // A window that finds no room pauses the sequence behind the tokens that it has kept.
+      // A window that finds no room pauses the sequence after the tokens that it has kept.
       const bool kept = done || (is_paused(member.brings.sequence) && now > member.length);
       ASSERT_EQ(now, member.length + (kept ? member.accepted : 0));
       if (kept) note(member);
@@ -237,7 +237,7 @@ class Pressure {
   /// The rest of a prompt does not come.
   void end_prompt(std::size_t i) {
     Life& life = lives_[i];
-    // Where indexing it finds no room, the next step tries again.
+    // If indexing the prompt finds no room, the next step tries again.
     went_well("end of a prompt", sequence(i).begin_prompt(0));
     Event& prompt = life.events.back();
     prompt.tokens -= life.prompt_left;

@@ -100,7 +100,7 @@ TEST_P(PromptOnTheHost, MayBeAppendedAlone) {
   expect_decodes_as_behind(batch, tokens);
 }
 
-/// Keeps copies to the host busy, so that rows behind the first layer's are stored late.
+/// Keeps copies to the host busy, so that rows of all layers but the first are stored late.
 class SlowOffload final : public WorkObserver {
  public:
   void on_work(const WorkRecord& record) override {

@@ -1,4 +1,4 @@
-// Memory is taken from the sequence that can spare it, and from nobody in vain.
+// Memory is taken from a sequence that can spare it, and never for nothing.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -70,7 +70,7 @@ TEST(Reclaimer, TakesNoDeviceMemoryWhereHostMemoryLacks) {
   EXPECT_GT(refused, 0U);
 }
 
-/// Holds up what stands behind it on a sequence's refill queue.
+/// Blocks later work on a sequence's refill queue.
 class HeldCopies {
  public:
   explicit HeldCopies(Drive& drive) {

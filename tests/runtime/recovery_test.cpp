@@ -1,5 +1,5 @@
-// Behind a failure a sequence goes on as if it had not been: what was lost is made again, what was
-// refused has taken nothing, and what is still under way finds its memory.
+// After a failure a sequence continues as if nothing had happened: lost work is done again, refused
+// work has taken nothing, and memory of work under way stays valid.
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -31,7 +31,7 @@ Status prompt_without_coding(Drive& drive, const Traffic& traffic, std::size_t l
   return testing::end_step(*step);
 }
 
-/// Steps, the first of which may fail.
+/// Takes steps; the first one may fail.
 void expect_goes_on(Drive& drive, std::size_t steps) {
   Status first = drive.step();
   if (!first) first = drive.step();

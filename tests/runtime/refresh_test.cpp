@@ -141,7 +141,8 @@ class HeldDrive {
 
 class EachInterruption : public ::testing::TestWithParam<std::string> {
  protected:
-  /// Steps into a refresh, does `interrupt` and goes on; `interrupt` gives who goes on.
+  /// Steps into a refresh, does `interrupt` and goes on; `interrupt` returns the sequence that goes
+  /// on.
   template <typename Interrupt>
   void expect_nothing_lost(Interrupt interrupt) {
     for (const Held held : {Held::building, Held::catching_up}) {

@@ -25,7 +25,7 @@ inline constexpr std::size_t middle = 45;
 
 inline constexpr const char* with_outliers = "chelsea_with_outlier_heads";
 
-/// One of four KV heads.
+/// Makes one of four KV heads an outlier head.
 inline std::shared_ptr<const policies::OutlierHeads> outlier_heads() {
   const KvShape shape = Scenario{}.runtime.shape;
   return std::make_shared<const policies::OutlierHeads>(

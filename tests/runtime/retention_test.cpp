@@ -55,7 +55,7 @@ void expect_attention_over_entries(Drive& drive, const Traffic& traffic) {
 /// No decision is made until `released`.
 void hold_cluster_queue(Drive& drive, const std::atomic<bool>& released) {
   const auto hold = [&released]() -> Result<std::size_t> {
-    // Bounded: who never releases it has failed, and must not hang.
+    // Bounded: a test that never releases it has failed, and must not hang.
     for (int i = 0; i < 100'000'000 && !released.load(); ++i) std::this_thread::yield();
     return 0;
   };
@@ -80,7 +80,7 @@ TEST_P(EachRetention, AttendsToItsEntriesAndConservesTokens) {
     expect_attention_over_entries(drive, traffic_);
     expect_conservation(drive.sequence(), traffic_);
   }
-  EXPECT_EQ(drive.sequence().retention().flushes, 3U);  // behind the prompt, and two
+  EXPECT_EQ(drive.sequence().retention().flushes, 3U);  // after the prompt, and two
 }
 
 TEST_P(EachRetention, FillsItsBudgetAndNoMoreThanTheGrowingWindow) {
@@ -223,7 +223,7 @@ TEST_P(EachRetention, AttendsToEverythingUntilItHasDecided) {
   ASSERT_TRUE(drive.sequence().await_indexes().has_value());
   EXPECT_TRUE(drive.sequence().index_ready());
   EXPECT_EQ(drive.sequence().retention().flushes, 1U);
-  ASSERT_TRUE(drive.steps(100).has_value());  // none waits, whenever decisions come
+  ASSERT_TRUE(drive.steps(100).has_value());  // no step waits, whenever decisions come
   ASSERT_TRUE(drive.sequence().await_indexes().has_value());
   expect_conservation(drive.sequence(), traffic_);
 }
@@ -247,7 +247,7 @@ TEST_P(EachRetention, DecidesTheSameHoweverLate) {
     EXPECT_EQ(drive.sequence().retention().flushes, 2U);
     return entries_of(drive.sequence(), 1, 0).positions;
   };
-  // So many steps that their queries take the places of all that were kept.
+  // So many steps that their queries replace all kept ones.
   EXPECT_EQ(entries_behind(3 * scenario_.runtime.retention.score_window), entries_behind(0));
 }
 
@@ -316,7 +316,7 @@ TEST(Retention, LeavesAttentionToNoEngineThatKnowsNoEntries) {
   EXPECT_EQ(gathered.error().code, Errc::unsupported);
 }
 
-/// Sizes of the entry lists behind a prompt, [layers * kv_heads].
+/// Sizes of the entry lists after a prompt, [layers * kv_heads].
 std::vector<std::size_t> list_sizes(const Scenario& scenario, std::size_t prompt,
                                     std::size_t decoded) {
   const auto runtime = scenario.open();
@@ -340,7 +340,7 @@ std::vector<std::size_t> list_sizes(const Scenario& scenario, std::size_t prompt
 
 TEST(Retention, KeepsAllTokensOfOutlierHeadsAndFewerOfTheOthers) {
   const Scenario scenario = scenario_with(with_outliers);
-  // Of 100 tokens 81 are in the middle. 4 * 45 entries are dealt out.
+  // The middle has 81 of the 100 tokens. 4 * 45 entries are divided among heads.
   EXPECT_THAT(list_sizes(scenario, 100, 1), ::testing::ElementsAre(33, 81, 33, 33));
   // Later tokens find no more room.
   EXPECT_THAT(list_sizes(scenario, 100, 60), ::testing::ElementsAre(33, 81, 33, 33));
@@ -362,8 +362,8 @@ TEST(Retention, LeavesTokensOfOutlierHeadsAsTheyAre) {
   }
 }
 
-/// Rows of prompts whose keys were all alike would be one entry; sums are the tokens' whatever is
-/// merged.
+/// Rows of prompts whose keys were all alike would be one entry; sums stay those of the tokens, for
+/// any merges.
 TEST(Retention, MergingConservesSumsOfKeysAndValues) {
   const Scenario scenario = scenario_with("chelsea");
   const auto runtime = scenario.open();

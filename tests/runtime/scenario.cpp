@@ -257,7 +257,7 @@ void Drive::expect_all_rows_right() {
 
 namespace {
 
-/// Steps of fuzz tests that whoever runs the tests has time for, in thousands.
+/// Returns the steps of fuzz tests that the environment asks for, in thousands.
 std::size_t fuzz_thousands() {
   const char* const steps = std::getenv("TERRACE_FUZZ_STEPS");
   return steps == nullptr ? SIZE_MAX - 1 : std::strtoull(steps, nullptr, 10) / 1000;

@@ -51,7 +51,7 @@ class Traffic {
   std::vector<Part> parts_;  ///< the last one that begins before a position says what it is
 };
 
-/// Begins a step of one sequence. Its status says whether it takes part.
+/// Begins a step of one sequence. The step's status says whether the sequence takes part.
 std::unique_ptr<Step> begin_step(Runtime& runtime, Sequence& sequence, Queue& compute,
                                  std::size_t tokens = 1);
 /// Ends it, and returns the first thing that failed.
@@ -80,14 +80,14 @@ class Drive {
 
   /// Checks that every row of every tier is what traffic made it, and that ranges are a partition.
   void expect_all_rows_right();
-  /// The same of the rows that retention has left as they were.
+  /// Checks the rows that retention has left unchanged.
   void expect_kept_rows_right();
 
   /// Begins a step of `tokens` tokens, which may have failed to begin: see its status.
   [[nodiscard]] std::unique_ptr<Step> begin_step(std::size_t tokens = 1) {
     return testing::begin_step(runtime_, *sequence_, *compute_, tokens);
   }
-  /// Begins a prompt of so many tokens, all of which come with the step.
+  /// Begins a prompt of so many tokens; all of them come with the step.
   [[nodiscard]] std::unique_ptr<Step> begin_prompt(std::size_t tokens);
 
   [[nodiscard]] Sequence& sequence() noexcept { return *sequence_; }
@@ -102,7 +102,7 @@ class Drive {
 
   Runtime& runtime_;
   const Traffic& traffic_;
-  // Memory that compute reads. Behind a failure the device may go on reading it until the queue is
+  // Memory that compute reads. After a failure the device may go on reading it until the queue is
   // gone.
   std::vector<std::vector<std::byte>> rows_;
   std::vector<std::vector<float>> queries_;
@@ -159,7 +159,7 @@ struct Scenario {
 
   /// Bytes that the members of a step share which attend exactly, `tokens` at most, at least.
   [[nodiscard]] std::size_t least_step_bytes(std::size_t tokens) const;
-  /// What they take more where device memory has no limit.
+  /// Returns the additional bytes that steps take if device memory has no limit.
   [[nodiscard]] std::size_t spare_step_bytes(std::size_t tokens) const;
 };
 

@@ -1,7 +1,7 @@
-// Random schedules of a few sequences in one runtime: prompts in pieces, decoding, drafts of which
-// some tokens are accepted, cuts, pauses, forks, steps that are given up, sequences that cannot
-// take part, closing. Each sequence's outputs are the bits of the same life lived alone, with its
-// prompts whole and its tokens one by one.
+// Random schedules of a few sequences in one runtime: prompts in pieces, decoding, drafts with some
+// accepted tokens, cuts, pauses, forks, steps that are given up, sequences that cannot take part,
+// closing. Each sequence's outputs are the bits of the same life lived alone, with its prompts
+// whole and its tokens one by one.
 #include <gtest/gtest.h>
 
 #include <array>

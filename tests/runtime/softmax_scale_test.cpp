@@ -1,4 +1,4 @@
-// Engines whose logits are not divided by sqrt(head_dim).
+// Engines that do not divide logits by sqrt(head_dim).
 #include <gtest/gtest.h>
 
 #include <array>

@@ -1,4 +1,4 @@
-// What a step takes from the heap once buffers have grown: nothing, on the thread that takes it.
+// A step takes nothing from the heap after buffers have grown, on the thread that takes the step.
 #include <gtest/gtest.h>
 
 #include "runtime/counted_allocations.hpp"

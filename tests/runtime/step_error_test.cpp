@@ -1,4 +1,4 @@
-// Steps, and calls between them, that fail or are out of place: nothing is left behind.
+// Steps, and calls between them, that fail or are out of place: nothing is left.
 #include <gmock/gmock.h>
 
 #include <array>

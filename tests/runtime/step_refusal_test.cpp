@@ -1,5 +1,5 @@
-// What a step refuses at once: arguments of one member that an op would refuse, calls of the other
-// interface, queues of another backend, sizes beyond counting. The step stays as it is.
+// Calls that a step refuses at once: arguments of one member that an op would refuse, calls of the
+// other interface, queues of another backend, sizes beyond counting. The step stays unchanged.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ void expect_refused(const Status& done, const char* reason) {
   EXPECT_THAT(std::string(done.error().message()), HasSubstr(reason));
 }
 
-/// Two sequences of which each brings a token, and a step of both.
+/// Two sequences that each bring a token, and a step of both.
 class StepArguments : public ::testing::Test {
  protected:
   StepArguments() {

@@ -1,4 +1,4 @@
-// Steps of a batch: whoever takes part, each sequence gets the bits that it gets alone.
+// Steps of a batch: with any other members, each sequence gets the bits that it gets alone.
 #include "terrace/runtime/step.hpp"
 
 #include <gmock/gmock.h>

@@ -125,7 +125,7 @@ class Lives {
     const std::size_t length = one.roomy->sequence().length();
     if (length <= length_min) return;
     const std::size_t cut = std::min(length - length_min, rng_.below(120));
-    // Without room for the new window the sequence is cut nevertheless, and paused.
+    // If the new window finds no room, the sequence is cut nevertheless, and paused.
     const bool done = went_well("cut", one.tight->sequence().truncate(length - cut));
     one.paused = one.tight->sequence().phase() == SequencePhase::paused;
     if (done || one.paused) expect_done(one.roomy->sequence().truncate(length - cut));
@@ -273,7 +273,7 @@ TEST(TightMemory, ARefusedPromptTakesNoPagesFromOthers) {
   ASSERT_TRUE(other.steps(100).has_value());
 }
 
-/// A member is refused whose queries, converted to f32, find no room.
+/// A member is refused if its queries, converted to f32, find no room.
 void expect_others_go_on(std::size_t tokens) {
   constexpr Dtype queries = Dtype::f16;
   Scenario scenario;

@@ -1,4 +1,4 @@
-// Where a row lies, who else is there, and how many threads compute must not change one bit.
+// The place of a row, other sequences, and the number of threads must not change one bit.
 #include <gtest/gtest.h>
 
 #include <cmath>

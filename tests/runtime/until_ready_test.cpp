@@ -26,7 +26,7 @@ class Held final : public testing::OwnPolicy {
 
   [[nodiscard]] Result<BuildReport> build_part(const BuildRequest& /*request*/,
                                                std::size_t /*part*/) const override {
-    // Bounded: who never releases it has failed, and must not hang.
+    // Bounded: a test that never releases it has failed, and must not hang.
     for (int i = 0; i < 100'000'000 && !released.load(); ++i) std::this_thread::yield();
     return BuildReport{};
   }
@@ -76,7 +76,7 @@ TEST_F(UntilReadyTest, StepsAttendToAllRowsAndWaitForNothing) {
   EXPECT_EQ(waited_for_index(sequence), Duration::zero());
   EXPECT_TRUE(sequence.selection(LayerId{0}).counts.empty());
 
-  // The same bits as those of a prompt, whose tokens attend exactly.
+  // The bits must be those of a prompt, because its tokens attend exactly.
   Scenario exact = scenario_;
   exact.runtime.own_policy = nullptr;
   const auto other = exact.open();
@@ -138,7 +138,7 @@ class RetrievedPrompts : public testing::OfEachPolicy {
  protected:
   RetrievedPrompts() { scenario_.runtime.prompts = PromptAttention::retrieved; }
 
-  /// Outputs of a turn of `tokens` behind a prompt, in pieces of `piece`.
+  /// Outputs of a turn of `tokens` after a prompt, in pieces of `piece`.
   std::vector<StepOutput> turn(std::size_t tokens, std::size_t piece) {
     const auto runtime = scenario_.open();
     Batch batch(*runtime, 1);

@@ -78,7 +78,7 @@ TEST_P(EachWeighing, CountsNoWeightsOfTokensThatWereRejectedOrGivenUp) {
   EXPECT_EQ(batch.outputs(0), plain.outputs(0));
 }
 
-/// The scores are the sums of softmax weights, whoever computes these.
+/// The scores are the sums of softmax weights, from the engine or from Terrace.
 TEST_P(EachWeighing, KeepsWhatDrewMostWeight) {
   scenario_.runtime.retention.normalise = false;
   const auto runtime = scenario_.open();

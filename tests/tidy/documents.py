@@ -30,7 +30,7 @@ def is_guide(source):
 
 
 class _Tree:
-    """What there is to be named."""
+    """The names that guides may use."""
 
     def __init__(self, sources):
         self.paths = {s.path.as_posix() for s in sources}

@@ -17,7 +17,7 @@ def long_functions(code, lines_max):
     `code` has its comments and literals blanked.
     """
     scopes = []  # for each open brace: the line of a function's start, or None
-    closed = None  # the same of the brace closed last
+    closed = None  # the entry of the brace closed last
     head_begin = 0
     for match in re.finditer(r"[{};]|^[ \t]*#[^\n]*", code, re.MULTILINE):
         token, position = match.group(), match.start()

@@ -5,6 +5,7 @@ import re
 from documents import docs
 from functions import long_functions
 from guides import guides
+from words import words
 
 LIBRARY = {"core", "kernels", "policies", "offload", "runtime", "engine", "tuning", "bindings"}
 BUILT = LIBRARY | {"apps", "tests", "bench", "examples"}
@@ -31,7 +32,7 @@ _LIBRARY_CALL = re.compile(
 )
 _DRAWERS = {"util", "utils", "helper", "helpers", "common", "types", "misc", "stuff", "shared"}
 _TODO = re.compile(r"\b(TODO|FIXME|XXX)\b(?!\(#\d+\))")
-# Absolute, so neither behind a name nor behind a variable.
+# Absolute, so neither after a name nor after a variable.
 _MACHINE_PATH = re.compile(r"(?<![\w.~})*-])/(home|root|Users|work)/")
 
 
@@ -159,5 +160,6 @@ _ALL = (
     printing,
     todo,
     unbuilt,
+    words,
 )
 RULES = {rule.__name__: rule for rule in _ALL}

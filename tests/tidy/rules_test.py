@@ -90,6 +90,35 @@ CASES = {
         ([("tools/a.py", '"/home/me/x"\n')], [("tools/a.py", '"/usr/share/x"\n')]),
         ([("tools/a.sh", "cd /root/x\n")], [("tools/a.sh", "cd ${HOME}/work/x\n")]),
     ],
+    "words": [
+        (
+            [("core/src/a.cpp", "// Of a block all rows are copied.\n")],
+            [("core/src/a.cpp", "// All rows of a block are copied.\n")],
+        ),
+        (
+            [("core/a.hpp", "/// Copies rows.\n/// Whoever asks waits.\nint a;\n")],
+            [("core/a.hpp", 'auto a = "Who? Of which";  // says What it needs\n')],
+        ),
+        (
+            [("core/src/a.cpp", "int a;  // rows, of\n        // which two stay\n")],
+            [("runtime/src/a.cpp", "// Behind a step.\n"), ("a.cpp", "// A row of a block\n")],
+        ),
+        ([("core/a.h", "/* Order    Behind a step */\n")], [("core/a.h", "/* Order  Last */\n")]),
+        (
+            [("tools/a.py", '"""Checks.\n\nWhat is left is read."""\n')],
+            [("tools/a.py", 'a = "What is left"  # by name\nb = 1  # it comes to be\n')],
+        ),
+        (
+            [("tools/a.py", "# Queues are those that come to\n# rest.\n")],
+            [("tools/a.py", "# tidy-allow(words): a title\n# Who?\n")],
+        ),
+        ([("docs/a.md", "Rows, of\nwhich\n")], [("docs/decisions/1-a.md", "What stays\n")]),
+        ([("docs/a.md", "a\n- Whose turn it is.\n")], [("docs/a.md", "- Turns: Who\n")]),
+        (
+            [("docs/a.md", "| a | b |\n| x | What stays is read |\n")],
+            [("docs/a.md", '## What it is\n`of which`, "Who": a\n'), ("a.md", "Who asks\n")],
+        ),
+    ],
     "unbuilt": [
         ([CORE_LISTED, ("core/src/b.cpp", "")], [CORE_LISTED, ("core/src/a.cpp", "")]),
         ([CORE_LISTED, ("core/src/x/a.cpp", "")], [CORE_LISTED, ("tools/b.cpp", "")]),

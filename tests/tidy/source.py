@@ -12,7 +12,7 @@ _TOKEN = re.compile(
     r'R"(?P<mark>[^\s()\\]{0,16})\(.*?\)(?P=mark)"'
     r'|"(?:\\.|[^"\\\n])*"'
     r"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])*'"
-    r"|//[^\n]*|/\*.*?\*/",
+    r"|//[^\n]*(?:\n[ \t]*//[^\n]*)*|/\*.*?\*/",
     re.DOTALL,
 )
 
@@ -42,6 +42,12 @@ class Source:
     def code(self):
         """The text with comments and literals blanked, for rules about what is executed."""
         return _TOKEN.sub(_blank, self.text)
+
+    def comments(self):
+        """Comments of C++, those of adjacent lines as one, each with its first line from 1."""
+        for match in _TOKEN.finditer(self.text):
+            if match.group().startswith("/"):
+                yield self.text.count("\n", 0, match.start()) + 1, match.group()
 
     def allows(self, rule, line=None):
         """True where `tidy-allow(rule): reason` excuses a line, or in the file's head all."""

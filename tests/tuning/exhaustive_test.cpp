@@ -54,7 +54,7 @@ std::vector<std::size_t> all_slots(std::size_t most) {
   return slots;
 }
 
-/// A trace whose selections have been cut once and lie in memory.
+/// A trace with its selections cut once, in memory.
 struct Cut {
   struct Step {
     TraceRecord record;
@@ -115,8 +115,8 @@ std::size_t slots_ever_wanted(const Cut& trace) {
   return most;
 }
 
-/// Slots for which there is room beside sinks, window and the tables of a made-up trace, of which
-/// no run has measured more.
+/// Returns the slots that fit beside sinks, window and the tables of a made-up trace (no run has
+/// measured more memory than these).
 std::size_t slots_of_memory(const Cut& trace, const TraceEnd& end, std::size_t device_memory) {
   const TraceHead& head = trace.head;
   const bool sized = head.has_sizes(trace.unit.granularity);

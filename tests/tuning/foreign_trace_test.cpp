@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// Replaces words of the head or the end, whose checksum is right again then.
+/// Replaces words of the head or the end, and makes its checksum right again.
 std::string with_words(std::string bytes, const std::string& from, const std::string& to) {
   constexpr std::size_t hashed = 16;
   constexpr std::size_t header = 24;
@@ -36,7 +36,7 @@ std::string with_words(std::string bytes, const std::string& from, const std::st
   return bytes;
 }
 
-TEST(ForeignTrace, RefusesCountsThatNobodyCanHave) {
+TEST(ForeignTrace, RefusesImpossibleCounts) {
   const TemporaryFolder folder;
   auto writer = TraceWriter::create(folder / "t", token_head()).value();
   writer.append({.kind = TraceRecord::Kind::step_end});
@@ -179,7 +179,7 @@ TEST(ForeignTrace, RefusesMillionsOfUnitsThatNothingWants) {
   ASSERT_FALSE(written.has_value());
   EXPECT_EQ(written.error().code, Errc::unsupported);
   EXPECT_THAT(std::string(written.error().message()),
-              testing::AllOf(HasSubstr("have 9569536"), HasSubstr("next to none is wanted")));
+              testing::AllOf(HasSubstr("have 9569536"), HasSubstr("almost no record wants them")));
   EXPECT_TRUE(write_units(folder / "t", 10, /*closes=*/true));
   EXPECT_TRUE(check_trace(folder / "t"));
   ASSERT_TRUE(write_units(folder / "t", 8, /*closes=*/false));

@@ -28,7 +28,7 @@ std::string read_text(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// The message of a refusal of these requests, which leaves no trace behind.
+/// The message of a refusal of these requests, which leaves no trace file.
 std::string refusal(std::string_view text, const MooncakeOptions& options = {}) {
   const TemporaryFolder folder;
   write_text(folder / "m.jsonl", text);

@@ -42,7 +42,7 @@ inline TraceHead made_up_head(const MadeUp& made) {
                                        : CacheGranularity::block}};
 }
 
-/// Writes a trace whose selections drift: some units stay, others are drawn anew.
+/// Writes a trace with drifting selections: some units stay, others are drawn again.
 inline void write_made_up(const std::filesystem::path& path, const MadeUp& made) {
   auto writer = TraceWriter::create(path, made_up_head(made)).value();
   Rng rng(made.seed);
@@ -98,7 +98,7 @@ inline std::vector<SelectedUnit> made_up_clusters(const TraceHead& head,
   return units;
 }
 
-/// Writes a trace of tokens, of which blocks of any size can be made: runs of neighbours that
+/// Writes a trace of tokens, which can be converted to blocks of any size: runs of neighbours that
 /// drift, as selections of attention do.
 inline void write_made_up_tokens(const std::filesystem::path& path, const MadeUp& made) {
   constexpr std::size_t window = 16;

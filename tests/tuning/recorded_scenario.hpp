@@ -76,7 +76,7 @@ inline void add(const SequenceCounters& one, SequenceCounters& sum) {
   sum.prompt_steps += one.prompt_steps;
 }
 
-/// All but bytes of indexes, of which no step moved some.
+/// Compares all counters but bytes of indexes, because no step moved index bytes.
 inline void expect_same_cache(const ReplayOutcome& replayed, const SequenceCounters& live) {
   expect_same_counters(replayed.cache, live.cache);
   EXPECT_EQ(replayed.bytes.demand, live.bytes.demand);

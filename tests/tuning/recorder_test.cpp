@@ -13,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Pair;
 
-/// Decodes a sequence whose runtime is recorded, and returns what it counted.
+/// Decodes a sequence of a recorded runtime, and returns its counters.
 SequenceCounters record(Scenario scenario, TraceRecorder& recorder) {
   scenario.runtime.observer = &recorder;
   const auto runtime = scenario.open();

@@ -113,7 +113,7 @@ TEST(ReplayOfLives, KnowsNothingOfAPauseThatDidNotEnd) {
   });
 }
 
-TEST(ReplayOfLives, KnowsTheBlockOfTheTokenBehindAPrompt) {
+TEST(ReplayOfLives, KnowsTheBlockOfTheTokenAfterAPrompt) {
   for (const std::size_t tokens : {24U, 48U, 96U}) {
     expect_followed(recorded_scenario({.admission = "always", .tokens = tokens}), [](Lives& lives) {
       Drive& one = lives.open(320);  // whole blocks
@@ -211,7 +211,7 @@ class RandomLives {
     Sequence& sequence = lives_.drive(number).sequence();
     if (sequence.length() <= length_min) return;
     const std::size_t cut = std::min(sequence.length() - length_min, rng_.below(120));
-    // Without room for the new window the sequence is cut nevertheless, and paused.
+    // If the new window finds no room, the sequence is cut nevertheless, and paused.
     paused_[number] = !happened(number, "cut", cut, sequence.truncate(sequence.length() - cut));
   }
 
@@ -223,7 +223,7 @@ class RandomLives {
     if (rng_.below(2) != 0)
       tokens = divide_up(length + tokens, block_tokens) * block_tokens - length;
     happened(number, "prompt", tokens, more(lives_.drive(number), tokens));
-    // A replay counts blocks that a prompt's steps let go of with the first step behind it.
+    // A replay counts blocks that a prompt's steps give up with the first step after it.
     happened(number, "step", 1, lives_.drive(number).step());
   }
 

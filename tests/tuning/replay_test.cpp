@@ -1,5 +1,5 @@
-// Replaying a recorded run gives its counters, whatever the policy; and what a run does with other
-// options is what replay says of them.
+// Replaying a recorded run gives its counters, with any policy; and a replay with other options
+// gives the counters of a run with these options.
 #include "terrace/tuning/replay.hpp"
 
 #include <gmock/gmock.h>

@@ -19,7 +19,7 @@ inline void write_bytes(const std::filesystem::path& path, const std::string& by
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-/// A head whose fields differ from those of others.
+/// A head with fields that differ from other heads.
 inline TraceHead token_head() {
   TraceHead head = made_up_head({.unit = TraceUnit::token, .clusters = true});
   head.model = "a \"model\" \xff";

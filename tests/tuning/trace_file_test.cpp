@@ -225,7 +225,7 @@ TEST(TraceFile, FindsThatItWasCutOrGrew) {
     ASSERT_EQ(checked.error().code, Errc::corrupt);
   }
   write_bytes(folder / "long", whole + "x");
-  EXPECT_THAT(std::string(check_trace(folder / "long").error().message()), HasSubstr("behind"));
+  EXPECT_THAT(std::string(check_trace(folder / "long").error().message()), HasSubstr("after"));
 }
 
 /// Returns the outcome of writing one record.
@@ -281,7 +281,7 @@ TEST(TraceFile, IsNotWrittenWithWhatNoReaderWouldTake) {
               HasSubstr("a cluster without rows"));
   EXPECT_THAT(refused(TraceUnit::token, of_positions({9, 9})), HasSubstr("do not ascend"));
   EXPECT_THAT(refused(TraceUnit::token, of_positions({9, 3})), HasSubstr("do not ascend"));
-  EXPECT_THAT(refused(TraceUnit::token, of_positions({101})), HasSubstr("behind its token"));
+  EXPECT_THAT(refused(TraceUnit::token, of_positions({101})), HasSubstr("after its token"));
   EXPECT_THAT(refused(TraceUnit::token, right), HasSubstr("heads"));
   EXPECT_THAT(refused(TraceUnit::block, with([](TraceRecord& record) { record.layer = 2; })),
               HasSubstr("layer"));
@@ -307,10 +307,10 @@ TEST(TraceFile, IsNotWrittenWithNumbersBeyondAnyRun) {
        {&TraceRecord::sinks_end, &TraceRecord::resident_head, &TraceRecord::resident_tail}) {
     TraceRecord far{.position = 100};
     far.*field = beyond;
-    EXPECT_THAT(refused(far), HasSubstr("behind position 2^48"));
+    EXPECT_THAT(refused(far), HasSubstr("after position 2^48"));
   }
   const TraceRecord prompt{.kind = TraceRecord::Kind::prompt, .prompt = {SIZE_MAX - 3, SIZE_MAX}};
-  EXPECT_THAT(refused(prompt), HasSubstr("a prompt behind position 2^48"));
+  EXPECT_THAT(refused(prompt), HasSubstr("a prompt after position 2^48"));
   const TraceRecord share{.kind = TraceRecord::Kind::share, .sharers = std::size_t{1} << 62};
   EXPECT_THAT(refused(share), HasSubstr("a cache that more than 2^24 share"));
 }
@@ -342,8 +342,7 @@ TEST(TraceFile, RefusesARecordThatIsNotRightThoughItsChecksumIs) {
   const TraceRecord record{.kind = TraceRecord::Kind::close, .sequence = 1};
   ASSERT_TRUE(write_one(TraceUnit::block, record, folder / "t"));
   std::string bytes = read_bytes(folder / "t");
-  // The record's chunk lies behind the head's, each behind a header whose last 8 bytes are the
-  // hash.
+  // The record's chunk follows the head's; each follows a header with the hash as its last 8 bytes.
   constexpr std::size_t hashed = 16;
   constexpr std::size_t header = 24;
   std::uint32_t head_bytes = 0;

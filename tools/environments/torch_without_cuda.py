@@ -1,10 +1,10 @@
 """Installs packages that need PyTorch without the libraries of CUDA: 2 GB in place of 6.
 
 PyPI's torch for Linux is linked with CUDA's libraries, which come as packages of their own. On a
-CPU nothing of them is ever called, yet the loader wants every file and every symbol. So these
-packages are left out, and empty libraries stand in for them. All symbols are in one library that
-each of them needs, because the loader wants versions of a symbol from the library that it is said
-to be in, and from no other. Every function fails: there is no device.
+CPU none of their functions is ever called, yet the loader wants every file and every symbol.
+Therefore these packages are left out, and empty libraries stand in for them. All symbols are in one
+library that each of them needs, because the loader wants a versioned symbol from the library that a
+program names for it, and from no other. Every function fails: there is no device.
 
 For an environment that computes on the CPU alone.
 """
@@ -69,8 +69,8 @@ def make_stand_ins(folder: pathlib.Path) -> list:
 
 def install(python: pathlib.Path, packages: tuple, *, left_out: tuple = (),
             overrides: tuple = ()) -> None:
-    """Installs packages and torch into an interpreter's environment, without what is left out, and
-    with the versions of `overrides` whatever packages ask for."""
+    """Installs packages and torch into an interpreter's environment, without the ones left out;
+    versions of `overrides` win over packages' own requirements."""
     environment = python.parent.parent
     excludes = environment / "left-out.txt"
     excludes.write_text("\n".join((*LEFT_OUT, *left_out)))

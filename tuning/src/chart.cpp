@@ -21,8 +21,8 @@ constexpr double line_height = 16;
 constexpr double sample_width = 28;  // of a line, before its name
 constexpr double letter_width = 7.5;
 constexpr std::size_t name_letters = 24;  // in a line of names that share a series
-// As many as a tuning of blocks draws: the replacement policies and their bound. The last two stand
-// apart from all others in lightness, which readers who tell no red from green see as well.
+// One for each curve of a tuning of blocks: the replacement policies and their bound. The last two
+// differ from all others in lightness, which readers with red-green blindness see, too.
 constexpr std::array colours{"#0b6e99", "#c44e00", "#3a7d44", "#8e44ad", "#b8860b",
                              "#555555", "#d03050", "#2f4f9f", "#56b4e9", "#000000"};
 

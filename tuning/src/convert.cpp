@@ -42,9 +42,9 @@ class LastingNumbers {
   std::uint64_t end_ = 0;
 };
 
-/// Returns the figures that a run would have recorded, had its cache kept blocks: nobody measured
-/// that, so the counters are those of a replay, and the time is changed by the difference in
-/// looking after the cache.
+/// Returns the figures that a run would have recorded if its cache had kept blocks. No run measured
+/// that, so the counters are those of a replay, and the time is changed by the difference in upkeep
+/// of the cache.
 RecordedRun run_with_blocks(const TraceReader& source, const TraceHead& blocks,
                             const ReplayOutcome& outcome) {
   RecordedRun run = *source.end().run;

@@ -116,7 +116,8 @@ Result<StepCosts> recorded_costs(const TraceHead& head, const TraceEnd& end,
   }
   const auto layers = static_cast<double>(head.shape.layers);
   const double usual = usual_seconds(head.cache, end.run->cache, end);
-  // Without a cache nothing was measured. With one, none of it may have been left unhidden.
+  // A run without a cache has no such measurement. In a run with a cache, all of it may have been
+  // hidden.
   const bool measured = !head.cache.none() && usual > 0;
   const double speed = measured ? end.run->upkeep_seconds / usual : 1;
   const double upkeep = measured ? end.run->upkeep_seconds : usual;

@@ -6,8 +6,8 @@
 namespace terrace::tuning {
 
 TraceHead requests_head(std::string source, std::size_t block_tokens) {
-  // A request computes or fetches the whole of a unit that is not there, so keeping it moves
-  // nothing more: units are clusters.
+  // A request computes or fetches the whole of a missing unit, so admitting it moves nothing more:
+  // units are clusters.
   TraceHead head{.unit = TraceUnit::cluster,
                  .source = std::move(source),
                  .shape = {.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = 64},

@@ -36,7 +36,7 @@ class UnitNumbers {
   std::unordered_map<Name, UnitKey> numbers_;
 };
 
-/// A trace of requests whose model nobody names: one layer of one head.
+/// A trace of requests without a model: one layer of one head.
 TraceHead requests_head(std::string source, std::size_t block_tokens);
 
 /// Returns a number that was written with a point or an exponent, if it is a whole one from 0 on

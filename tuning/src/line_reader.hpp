@@ -15,15 +15,15 @@ namespace terrace::tuning {
 /// No line may be longer.
 inline constexpr std::size_t line_bytes_max = std::size_t{1} << 26;
 
-/// Lines of a text, whatever ends them (LF, or CR and LF), without a byte order mark before the
-/// first.
+/// Lines of a text, which end with LF, or with CR and LF; a byte order mark before the first line
+/// is skipped.
 class LineReader {
  public:
   explicit LineReader(InputFile file) : file_(std::move(file)) {}
 
-  /// Returns the next line that is not blank, valid until the next call; nothing behind the last.
-  /// Errors: io_error; corrupt naming a line that is longer than line_bytes_max, or what the file
-  /// holds in place of text.
+  /// Returns the next line that is not blank, valid until the next call; nothing after the last.
+  /// Errors: io_error; corrupt naming a line that is longer than line_bytes_max, or the kind of a
+  /// file that is not text.
   [[nodiscard]] Result<std::optional<std::string_view>> next();
 
   /// Returns an error about the line that was read last.
@@ -39,7 +39,7 @@ class LineReader {
   Status fill();
 
   InputFile file_;
-  std::string text_;  ///< what was read and is not dealt with, from begin_ on
+  std::string text_;  ///< bytes that were read and not yet returned, from begin_ on
   std::size_t begin_ = 0;
   std::size_t line_ = 0;  ///< from 1
   bool ended_ = false;

@@ -18,8 +18,8 @@ namespace {
 constexpr std::size_t config_bytes_max = std::size_t{1} << 24;
 // A header of safetensors is a length of 8 bytes and JSON; it is far below a hundredth of the rest.
 constexpr std::uint64_t header_bytes_max = std::uint64_t{1} << 24;
-// Training moves all weights. Where one tensor alone was changed it is seen if a place lies in it:
-// one of less than a 256th of a file may be missed.
+// Training changes all weights. If only one tensor was changed, the change is seen if a place lies
+// in the tensor: a tensor smaller than a 256th of a file may be missed.
 constexpr std::uint64_t places = 256;
 constexpr std::uint64_t place_bytes = 64;
 
@@ -64,8 +64,8 @@ Result<std::uint64_t> add_weights(std::uint64_t hash, const std::filesystem::pat
   return hash;
 }
 
-/// The model's files of weights, in the order of their names. Others may lie beside them: adapters,
-/// gates made for the model.
+/// Returns the model's files of weights, in the order of their names. Other files may lie beside
+/// them: adapters, gates made for the model.
 Result<std::vector<std::filesystem::path>> weight_files(const std::filesystem::path& folder) {
   TERRACE_ASSIGN(std::vector<std::filesystem::path> files, list_folder(folder));
   std::erase_if(files, [](const std::filesystem::path& file) {

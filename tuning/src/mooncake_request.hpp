@@ -14,8 +14,8 @@ struct MooncakeRequest {
   std::uint64_t input_length = 0;       ///< in tokens, above zero
   std::vector<std::uint64_t> hash_ids;  ///< at least one
 
-  /// Reads a line; what other fields say counts for nothing. Returns what is wrong with the line;
-  /// empty where nothing is. Memory: that of the ids, whatever else is in the line.
+  /// Reads a line and ignores other fields. Returns the fault of the line; empty if it has no
+  /// fault. Memory: that of the ids, for lines of any length.
   std::string read(std::string_view line);
 };
 
@@ -24,7 +24,7 @@ class BlockSizes {
  public:
   void take(const MooncakeRequest& request);
 
-  /// The power of two that fits, or else the smallest size; nothing where none fits.
+  /// The power of two that fits, or otherwise the smallest size; nothing if no size fits.
   [[nodiscard]] std::optional<std::size_t> fitting() const noexcept;
 
  private:

@@ -115,7 +115,7 @@ class CsvFields {
     return {};
   }
 
-  /// The field of a column, from 1; empty where there is none.
+  /// The field of a column, from 1; empty if the line has no such column.
   [[nodiscard]] std::string_view column(std::size_t number) const {
     return number <= fields_.size() ? fields_[number - 1] : std::string_view();
   }

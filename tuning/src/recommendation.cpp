@@ -17,8 +17,8 @@ double most_seconds(const TuneResult& result) {
 
 bool ties(const TunedRow& row, double most) { return !row.offline && row.outcome.seconds <= most; }
 
-/// Whether `a` is to be taken where both tie: by the place of its policy among those that there
-/// are, then by the bytes that it moves.
+/// Whether `a` is preferred if both tie: by the place of its policy in the table, then by the bytes
+/// that it moves.
 bool preferred(const TunedRow& a, const TunedRow& b) {
   const auto all = policies::replacement_policies();
   const auto place = [&all](const TunedRow& row) {

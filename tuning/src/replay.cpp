@@ -149,8 +149,8 @@ bool CacheReplay::lay_in_device_memory(const Layer& layer, std::size_t block) co
   const auto its = std::find_if(
       layer.prompts.rbegin(), layer.prompts.rend(),
       [&](const Prompt& prompt) { return block >= divide_up(prompt.tokens.begin, size); });
-  // A block that no prompt brought was in the window, and so was one that steps brought behind a
-  // prompt.
+  // A block that no prompt brought was in the window, and so was a block that decoding brought
+  // after a prompt.
   if (its == layer.prompts.rend() || block >= divide_up(its->tokens.end, size)) return true;
   return block >= its->placed_begin / size || block + its->slots >= its->window_begin / size;
 }

@@ -32,7 +32,7 @@ std::string policy_series(const TunedRow& row) {
   return series_name(row.cache.policy, row);
 }
 
-/// The series of that name, at the end where there was none.
+/// Returns the series of that name; adds it at the end if it is missing.
 ChartSeries& series_of(Chart& chart, const std::string& name, ChartSeries fresh = {}) {
   const auto found = std::ranges::find(chart.series, name, &ChartSeries::name);
   if (found != chart.series.end()) return *found;
@@ -133,7 +133,8 @@ std::string unit_words(const TunedRow& row) {
   return fmt::format("blocks of {} tokens", row.block_tokens);
 }
 
-/// Says how many caches could be recommended, for none knows the future, and what room they had.
+/// Says how many caches could be recommended (those that do not know the future), and their
+/// capacity.
 std::string choices_in_words(const TuneResult& result, std::size_t device_memory) {
   return fmt::format(
       "{} choices have a cache that fits beside sinks, window, index and staging, which take {} of "
@@ -237,10 +238,10 @@ std::string report_page(const TuneResult& result, const TuneRequest& request,
   page += fmt::format("<p>kB are per {}; = ties with the least time, within {:.0f} %. ", step,
                       100 * tie_share);
   page +=
-      "The optimum is a bound, drawn as such: what a cache of as many slots "
-      "could hit that knows the future and may deal its slots out over time and layers at will. "
+      "The optimum is a bound, drawn as such: the hits of a cache of as many slots "
+      "that knows the future and may divide its slots freely over time and layers. "
       "belady evicts what is wanted again last: a strong reference for units hit, but no bound. It "
-      "counts units, whatever the rows that a step wants of them: where these differ, a policy "
+      "counts units, not the rows that a step wants of them: where these differ, a policy "
       "that "
       "weighs rows can hit more rows. Clusters differ in size, too, and what a step misses is "
       "admitted one after the other."

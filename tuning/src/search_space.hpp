@@ -29,7 +29,7 @@ struct MemoryPlan {
   std::size_t slots_useful = 0;  ///< more would never be filled, or no config could say so
   StepRoomQuery step;  ///< of the largest prompt, but for the limit; empty = no run was recorded
 
-  /// Returns the slots per layer that fit, none where a run without a cache does not.
+  /// Returns the slots per layer that fit, 0 if even a run without a cache does not fit.
   [[nodiscard]] std::size_t slots(std::size_t device_memory) const noexcept;
   /// Returns the least device memory in which a run with a cache of one slot fits.
   [[nodiscard]] std::size_t least_memory() const noexcept;
@@ -40,7 +40,7 @@ struct MemoryPlan {
   [[nodiscard]] std::size_t step_bytes(std::size_t device_memory) const noexcept;
 };
 
-/// With as many sharers as the trace had at a time.
+/// Plans for as many sharers as the trace had at a time.
 MemoryPlan plan_memory(const TraceHead& head, const TraceEnd& end, const TraceExtent& extent,
                        const CacheUnit& unit);
 

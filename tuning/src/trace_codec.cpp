@@ -55,7 +55,7 @@ class Numbers {
     return good_ ? value : 0;
   }
 
-  /// The id behind `last`, of ids that ascend.
+  /// The id after `last`, of ids that ascend.
   std::uint32_t next_above(std::uint32_t last) {
     const std::uint64_t id = std::uint64_t{last} + next_small();
     if (id > std::numeric_limits<std::uint32_t>::max()) good_ = false;
@@ -161,7 +161,7 @@ const char* flaw_of_tokens(const TraceHead& head, const TraceRecord& record) {
     if (count > rest.size()) return "fewer positions than its heads count";
     const auto ids = rest.first(count);
     if (!ascend(ids)) return "positions that do not ascend";
-    if (!ids.empty() && ids.back() > record.position) return "a position behind its token";
+    if (!ids.empty() && ids.back() > record.position) return "a position after its token";
     rest = rest.subspan(count);
   }
   return rest.empty() ? nullptr : "more positions than its heads count";
@@ -174,14 +174,14 @@ const char* flaw_of_place(const TraceHead& head, const TraceRecord& record) {
   // In a trace of clusters positions are keys of nothing.
   if (head.unit != TraceUnit::cluster && record.position >= ids_max) return "a position above 2^24";
   if (record.position >= positions_max) return "a position above 2^48";
-  return record.window_begin > record.position ? "a window behind its token" : nullptr;
+  return record.window_begin > record.position ? "a window after its token" : nullptr;
 }
 
 const char* flaw_of_selection(const TraceHead& head, const TraceRecord& record) {
   if (const char* const flaw = flaw_of_place(head, record)) return flaw;
-  if (record.sinks_end > positions_max) return "sinks behind position 2^48";
+  if (record.sinks_end > positions_max) return "sinks after position 2^48";
   if (std::max(record.resident_head, record.resident_tail) > positions_max) {
-    return "blocks behind position 2^48";
+    return "blocks after position 2^48";
   }
   const char* const flaw = head.unit == TraceUnit::token ? flaw_of_tokens(head, record) : nullptr;
   return flaw != nullptr || !has_units(head) ? flaw : flaw_of_units(head, record);
@@ -202,9 +202,9 @@ void decode_selection(const TraceHead& head, Numbers& numbers, TraceRecord& reco
 
 const char* flaw_of_prompt(const TraceHead& head, const TraceRecord& record) {
   if (record.layer >= head.recorded_layers()) return "a layer that the model has not";
-  if (record.prompt.end > positions_max) return "a prompt behind position 2^48";
+  if (record.prompt.end > positions_max) return "a prompt after position 2^48";
   if (record.prompt.begin >= record.prompt.end) return "a prompt without tokens";
-  if (record.window_begin > record.prompt.end) return "a window behind its prompt";
+  if (record.window_begin > record.prompt.end) return "a window after its prompt";
   return record.placed_begin <= record.window_begin ? nullptr : "a window that was not placed";
 }
 
@@ -272,7 +272,7 @@ const char* flaw_of(const TraceHead& head, const TraceRecord& record) {
   switch (record.kind) {
     case TraceRecord::Kind::share:
       if (record.sharers > sequences_max) return "a cache that more than 2^24 share";
-      return record.sharers > 0 ? nullptr : "a cache that nobody shares";
+      return record.sharers > 0 ? nullptr : "a cache without sharers";
     case TraceRecord::Kind::selection:
       return flaw_of_selection(head, record);
     case TraceRecord::Kind::step_end:

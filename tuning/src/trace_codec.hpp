@@ -10,18 +10,18 @@
 
 namespace terrace::tuning {
 
-/// Units and positions are keys of arrays, which every cache that is replayed has: a trace must not
-/// name ones that nobody could have, or a few bytes of it would ask for gigabytes.
+/// Units and positions are indexes of arrays in every replayed cache: a trace must not name
+/// impossible ones, or a few bytes of it would ask for gigabytes.
 inline constexpr std::uint64_t trace_units_max = std::uint64_t{1} << 24;
 
 void encode(const TraceHead& head, const TraceRecord& record, std::string& bytes);
 
-/// Says what is wrong with a record that nobody could have recorded, or read again; null where
-/// nothing is.
+/// Returns the fault of a record that no run can have recorded, or no reader would accept; null if
+/// it has no fault.
 const char* flaw_of(const TraceHead& head, const TraceRecord& record);
 
-/// Reads one record from `bytes` at `at` and moves `at` behind it; false: these are no record, or
-/// one with a flaw.
+/// Reads a record from `bytes` at `at` and moves `at` past it; false: the bytes are no record, or a
+/// faulty one.
 bool decode(const TraceHead& head, std::string_view bytes, std::size_t& at, TraceRecord& record);
 
 std::string encode_head(const TraceHead& head);

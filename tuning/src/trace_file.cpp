@@ -17,8 +17,8 @@
 namespace terrace::tuning {
 namespace {
 
-// The last letter is the version of the format. It is more than a bit from the one before, which is
-// read, too: no flipped bit makes the one of the other.
+// The last letter is the version of the format. The letter differs by more than one bit from the
+// version before, which is read, too: a flipped bit cannot turn one into the other.
 constexpr std::string_view magic = "TRRCTRC8";
 constexpr char version_before = '6';  ///< has a record for each layer, alike or not
 constexpr std::size_t chunk_bytes = std::size_t{1} << 18;
@@ -48,7 +48,7 @@ Status check_units(const std::string& path, const OpenUnits& units) {
   if (units.count() <= open_units_max) {
     return fail(Errc::unsupported,
                 "{}: the sequences that are open at a time have {} clusters, or blocks of {} "
-                "tokens, in all their layers, of which next to none is wanted: no run has such",
+                "tokens, in all their layers, and almost no record wants them: no run has such",
                 path, units.count(), smallest_block_tokens);
   }
   return fail(Errc::unsupported,
@@ -236,7 +236,7 @@ Result<std::uint32_t> TraceReader::read_chunk() {
 
 Status TraceReader::finish() {
   TERRACE_ASSIGN(end_, decode_end(payload_));
-  if (read_bytes_ != file_bytes_) return tl::unexpected(corrupt("altered: bytes behind its end"));
+  if (read_bytes_ != file_bytes_) return tl::unexpected(corrupt("altered: bytes after its end"));
   if (counts_ == TraceCounts::checked && !totals_.agree_with(end_)) {
     return tl::unexpected(corrupt("its end counts other records than there are"));
   }
@@ -247,7 +247,7 @@ Status TraceReader::finish() {
 Result<bool> TraceReader::next(TraceRecord& record) {
   if (ended_) return false;
   while (records_left_ == 0) {
-    if (at_ != payload_.size()) return tl::unexpected(corrupt("a chunk has bytes behind its end"));
+    if (at_ != payload_.size()) return tl::unexpected(corrupt("a chunk has bytes after its end"));
     TERRACE_ASSIGN(const std::uint32_t kind, read_chunk());
     if (kind == end_chunk) {
       TERRACE_TRY(finish());

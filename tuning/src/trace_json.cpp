@@ -182,7 +182,8 @@ TraceEnd end_from(const Json& json) {
   return end;
 }
 
-/// Clusters need slots, blocks have none, and a run that cached clusters has some.
+/// Checks that clusters have slots, that blocks have no slots, and that a run that cached clusters
+/// has some.
 Status check_slots(const TraceHead& head) {
   constexpr std::size_t staged_rows_max = std::size_t{1} << 31;  // positions are 32-bit
   if (head.staged_rows > staged_rows_max) {
@@ -227,7 +228,7 @@ Status check_settings(const TraceHead& head) {
   return config.set("retrieval.budget", head.budget, source);
 }
 
-/// nlohmann-json reports by exceptions; none leaves this file.
+/// nlohmann-json reports by exceptions, which this file catches.
 template <typename Value, typename Read>
 Result<Value> parse(const std::string& text, const char* chunk, Read read) {
   if (const std::string_view flaw = flaw_of_json_text(text); !flaw.empty()) {

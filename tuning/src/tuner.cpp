@@ -60,7 +60,7 @@ constexpr std::size_t finer_rounds = 3;
 /// Passes over the file that a job takes.
 std::size_t passes_of(const Job& job) { return job.offline ? 2 : 1; }
 
-/// Tells how far the whole search is, as passes over the file go on on all threads.
+/// Reports the progress of the whole search while all threads pass over the file.
 class Progress {
  public:
   explicit Progress(const std::function<void(double)>& tell) : tell_(tell) {}
@@ -139,7 +139,7 @@ class Search {
       if (!jobs[i].offline) outcomes[i] = run_job(jobs[i]);
     });
     for (const Status& outcome : outcomes) TERRACE_TRY(outcome);
-    // One future at a time is enough to hold.
+    // Only one future is held at a time.
     for (Job& job : jobs) {
       if (job.offline) TERRACE_TRY(run_job(job));
     }
@@ -240,9 +240,9 @@ TunedRow make_row(const TraceHead& head, const CacheOptions& cache, const CacheU
 /// The part of the whole work that looking through the trace takes.
 constexpr double checked_share = 0.02;
 
-/// Returns the head as of a run that offloads. Rows kept resident while they fit leave a cache
-/// whatever memory there happens to be, so caches are tuned for runs that offload; the tokens of a
-/// trace say what such a run would have wanted.
+/// Returns the head as of a run that offloads. A run that keeps rows resident while they fit leaves
+/// its cache an accidental amount of memory, so caches are tuned for runs that offload; the tokens
+/// of a trace tell the selections of such a run.
 Result<TraceHead> offloaded(TraceHead head) {
   if (head.placement == Placement::offload) return head;
   if (head.unit != TraceUnit::token) {

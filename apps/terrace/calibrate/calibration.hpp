@@ -1,4 +1,4 @@
-// What `terrace calibrate` measures: how many keys of each KV head are like no other one.
+// The measurement of `terrace calibrate`: how many keys of each KV head are unlike all others.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,10 @@ struct CalibrateOptions {
   std::string model;  ///< folder; empty = the bundled one
   std::string text_file;
   std::string tokens_file;
-  std::string target;           ///< of the outlier heads; empty = none is written
+  std::string target;           ///< file of the outlier heads; empty = no file is written
   std::size_t window = 2048;    ///< tokens
-  std::size_t windows = 8;      ///< one behind the other from the beginning of the text
-  double quantile = 0.25;       ///< of the best matches: matches below it are none
+  std::size_t windows = 8;      ///< one after the other, from the beginning of the text
+  double quantile = 0.25;       ///< of the best matches: weaker matches do not count
   double outlier_share = 0.04;  ///< of all KV heads
 };
 
@@ -26,7 +26,7 @@ struct Calibration {
   Config config;
   std::string model;
   std::string text;
-  std::string gpu;  ///< empty = none computes
+  std::string gpu;  ///< empty = the host computes
   KvShape shape;
   policies::HeadShares shares;
 };

@@ -18,9 +18,9 @@ constexpr std::array calibrate_flags{
 
 constexpr const char* calibrate_columns = R"(
 Columns:
-  share     of a KV head's keys, those that find no match: of every other key in a chunk
-            (retention.merge_chunk) the likeness to the nearest of the others is below the
-            threshold, which is a quantile of all heads' (--quantile). Mean over windows
+  share     part of a KV head's keys without a match: for every second key in a chunk
+            (retention.merge_chunk), the likeness to the nearest remaining key is below the
+            threshold, a quantile over all heads (--quantile). Mean over windows
   outlier   among the heads with the largest shares (--outlier-share): --write names them in a
             file for retention.outlier_heads, with which chelsea keeps their tokens unmerged
 )";
@@ -63,7 +63,7 @@ Result<int> run_calibrate(const CalibrateOptions& options) {
   const Machine machine = read_machine(found.gpu);
   (options.shared.json() ? print_calibration_json : print_calibration)(options, found, machine,
                                                                        outliers);
-  // Behind the table, which must not be lost with the file.
+  // The table comes first: a file that cannot be written must not cost it.
   if (!options.target.empty()) {
     TERRACE_TRY(replace_file(options.target,
                              outlier_file(found.shares, found.shape, options.outlier_share)));
@@ -75,7 +75,7 @@ Result<int> run_calibrate(const CalibrateOptions& options) {
 
 void add_calibrate_command(CLI::App& program, Invocation& invocation) {
   CLI::App* const command =
-      program.add_subcommand("calibrate", "which KV heads have keys that are like no others");
+      program.add_subcommand("calibrate", "find the KV heads whose keys are unlike each other");
   command->footer(calibrate_columns);
   const auto options = std::make_shared<CalibrateOptions>();
   add_model_option(*command, options->model);

@@ -44,15 +44,15 @@ std::string comparable_policies(bool quick, const std::string& model) {
   return names + "h2o,snapkv,chelsea" + (has_gates ? ",smartkv" : "");
 }
 
-/// Adds the flags above; --help says which policies are compared where none is named.
+/// Adds the flags above; --help names the policies that are compared by default.
 void add_policy_flags(CLI::App& command, RunOptions& run, const std::string& default_policies) {
   add_key_flags(command, key_flags, run.shared);
   CLI::Option* const policy = command.get_option("--policy");
   policy->description(fmt::format("{} [{}]", policy->get_description(), default_policies));
 }
 
-/// Sizes nobody gave: enough that differences are not all noise, or as little as shows that it
-/// works.
+/// Sets the sizes that the user did not give: large enough that differences are not all noise, or,
+/// for a quick run, just large enough to show that the command works.
 void fill_in(const CLI::App& command, QualityOptions& options) {
   const bool quick = options.quick;
   const auto given = [&command](const char* option) { return command.count(option) > 0; };
@@ -88,7 +88,7 @@ void print_study(const Study& study, const Machine& machine, bool json, const Vi
   print_document(document);
 }
 
-/// Warns once of each policy whose clustering was planned by fits that hold only loosely.
+/// Warns once about each policy whose clustering was planned by loose fits.
 class PlanWarnings {
  public:
   explicit PlanWarnings(bool quiet) : quiet_(quiet) {}
@@ -123,7 +123,7 @@ Result<int> bench_quality(const QualityOptions& options) {
   const Machine machine = read_machine(study.gpu);
   print_study(study, machine, options.run.shared.json(),
               {"bench quality", quality_rows, quality_table});
-  // Behind the table, which must not be lost with the page.
+  // The table comes first: a page that cannot be written must not cost it.
   if (!options.report_file.empty()) {
     TERRACE_TRY(replace_file(options.report_file, quality_page(study, machine)));
   }
@@ -141,21 +141,21 @@ Result<int> bench_drift(const DriftOptions& options) {
 }
 
 constexpr std::string_view quality_columns = R"(Columns:
-  bits                      what a token (or byte) of the scored text costs the model
-  over, over %              that much more than with full attention; s.e. is its standard error
+  bits                      cost of a token (or byte) of the scored text to the model
+  over, over %              difference to full attention; s.e. is its standard error
   error                     of attention's outputs: norm of the difference over full's norm
   mass                      share of full attention's weights that lies on attended rows
-  recall                    share of the rows with most weight that were among those selected
+  recall                    share of the rows with most weight that were selected
   digits                    share of the needles' digits that were right
-  entries, estimates        attended in a step; of these stand-ins for rows that were not fetched
+  entries, estimates        attended in a step; the part of them that stands for unfetched rows
   index kB                  size of the index
 )";
 
 constexpr std::string_view drift_columns = R"(Columns:
   from step N               recall of the steps from there on: share of the rows with most weight
-                            that were among those selected
-  settled                   recall in the last half of what follows the turn
-  refreshes                 indexes that were built anew; none where the index only grows
+                            that were selected
+  settled                   recall in the second half of the steps after the turn
+  refreshes                 indexes that were built again; 0 where the index only grows
   step ms, p99, longest     time of a step: median, 99th of a hundred, and the longest
 )";
 
@@ -175,7 +175,7 @@ void add_quality_bench(CLI::App& bench, Invocation& invocation) {
   command->add_option("--budget", options->budgets, "budgets, separated by commas [0.05,0.1,0.2]")
       ->option_text("LIST");
   add_count(*command, "--context", run.context, "tokens of prompt [4096]");
-  add_count(*command, "--decode", run.decode, "steps scored behind it [512]");
+  add_count(*command, "--decode", run.decode, "steps scored after it [512]");
   add_needle_options(*command, "facts to plant and ask for [20]", run);
   command->footer(std::string(needle_help()).append(quality_columns));
   command->add_option("--report", options->report_file, "write a page with pictures")

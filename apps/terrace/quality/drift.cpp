@@ -129,7 +129,7 @@ std::string in_columns(const std::optional<double>& recall, int width) {
 Result<DriftStudy> study_drift(const DriftOptions& options, Progress& progress) {
   if (options.refresh_tokens == 0) {
     return fail(Errc::invalid_argument,
-                "--refresh 0: no index would be built anew; say after how many tokens");
+                "--refresh 0: no index would be built again; say after how many tokens");
   }
   TERRACE_ASSIGN(RunJob job, prepare_job(options.run));
   show_model_notes(job.model, options.run.shared);
@@ -188,7 +188,7 @@ std::string drift_table(const DriftStudy& study) {
   const std::size_t spans = study.runs.front().recall.size();
   const std::size_t each = (spans + columns - 1) / columns;
   std::string text =
-      fmt::format("recall over {} tokens decoded behind {}; the topic turns after {}\n\n{:<24}",
+      fmt::format("recall over {} tokens decoded after {}; the topic turns after {}\n\n{:<24}",
                   study.decode, study.context, study.turn_after, "from step");
   for (std::size_t at = 0; at < spans; at += each) {
     text += fmt::format(" {:>6}", at * study.span);

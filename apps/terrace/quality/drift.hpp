@@ -22,7 +22,7 @@ struct DriftOptions {
   bool quick = false;      ///< figures say only that it works
 };
 
-/// A figure for each span of steps; none where no step of it has one.
+/// A figure for each span of steps; nothing if no step of the span has the figure.
 using DriftCurve = std::vector<std::optional<double>>;
 
 /// Wall time of steps, in seconds.
@@ -32,7 +32,7 @@ struct StepSpread {
   double longest = 0;
 };
 
-/// One policy on the text that turns.
+/// A policy on the text whose topic changes.
 struct DriftRun {
   std::string policy;
   std::size_t refresh_tokens = 0;  ///< 0 = indexes only grow
@@ -43,14 +43,14 @@ struct DriftRun {
   DriftCurve mass = {};
   DriftCurve bits = {};  ///< per token
 
-  /// Recall in the last half of what follows the turn; none where nothing is selected.
+  /// Recall in the second half of the steps after the turn; nothing if the policy selects no rows.
   std::optional<double> settled_recall = {};
 };
 
 struct DriftStudy {
   Config config;
   std::string model;
-  std::string gpu;  ///< name of the device in use; empty = none
+  std::string gpu;  ///< name of the device in use; empty = no device
   std::size_t context = 0;
   std::size_t decode = 0;
   std::size_t turn_after = 0;

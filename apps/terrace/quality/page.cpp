@@ -52,7 +52,7 @@ Chart bits_chart(const TextQuality& text) {
   return chart;
 }
 
-/// The same where entries that stand for clusters count like rows.
+/// The chart in which entries that stand for clusters count as rows.
 Chart entries_chart(const TextQuality& text) {
   Chart chart{.title = "The same by all entries: rows and those that stand for clusters",
               .x_label = "entries of attention",

@@ -16,8 +16,8 @@ namespace {
 // A share of the budget: entries of whole clusters come as near as this to it.
 constexpr double entries_tolerance = 0.01;
 constexpr int entries_tries = 3;
-// Shares of the budget. Where estimates leave fewer rows than the first, the estimates get only the
-// second: nobody would run a policy that attends hardly a row exactly.
+// Shares of the budget. If estimates leave less than `rows_least` for rows, the estimates get only
+// `estimates_then`: a policy that attends to hardly any row exactly is of no practical use.
 constexpr double rows_least = 0.25;
 constexpr double estimates_then = 0.5;
 
@@ -32,7 +32,7 @@ Result<std::vector<std::string>> read_budgets(const std::string& list) {
   return budgets;
 }
 
-/// One run for each text.
+/// Returns a run for each text.
 std::vector<RunOptions> runs_of(const QualityOptions& options) {
   std::vector<RunOptions> runs;
   for (const std::string& file : options.text_files) {
@@ -144,8 +144,8 @@ class TextStudy {
     return equal;
   }
 
-  /// Lets `policy` estimate that part of what it did; returns the setting's new value, none for a
-  /// policy that has no such setting.
+  /// Multiplies the estimated share of `policy` by `part`; returns the setting's new value, nothing
+  /// for a policy that has no such setting.
   std::optional<double> estimate_less(const std::string& policy, double part) {
     const std::string key = policy + ".estimated_share";
     if (find_config_key(key) == nullptr) return std::nullopt;

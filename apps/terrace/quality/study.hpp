@@ -13,25 +13,25 @@ namespace terrace::apps {
 
 struct QualityOptions {
   RunOptions run;                       ///< without text and budget
-  std::vector<std::string> text_files;  ///< none of either: the default text
+  std::vector<std::string> text_files;  ///< if both lists are empty: the default text
   std::vector<std::string> token_files;
   std::string budgets = "0.05,0.1,0.2";
-  std::string report_file;  ///< empty = none is written
+  std::string report_file;  ///< empty = no report is written
   bool quick = false;       ///< figures say only that it works
 };
 
 /// The entries of a policy that a budget limits.
 enum class Counted : std::uint8_t {
-  rows,     ///< attended exactly; with retention, the entries behind a flush
+  rows,     ///< attended exactly; with retention, the entries after a flush
   entries,  ///< all, those that stand for clusters too, in the mean
 };
 
-/// One policy on one text within one budget.
+/// The result of a policy, on one text, with one budget.
 struct QualityCell {
   std::string policy;
   std::string budget;
   Counted counted = Counted::rows;
-  std::optional<PolicyFigures> figures = {};  ///< none = `reason` says why
+  std::optional<PolicyFigures> figures = {};  ///< empty = `reason` says why
   std::string reason = {};
   /// The share of clusters that are estimated, where estimates had to be taken away to leave room
   /// for rows.
@@ -49,7 +49,7 @@ struct TextQuality {
 struct QualityStudy {
   Config config;
   std::string model;
-  std::string gpu;  ///< name of the device in use; empty = none
+  std::string gpu;  ///< name of the device in use; empty = no device
   std::size_t context = 0;
   std::size_t scored = 0;
   bool bytes = false;  ///< tokens are bytes
@@ -61,9 +61,9 @@ struct QualityStudy {
 };
 
 /// Runs every policy within every budget on every text. A policy that gives pseudo-entries, or a
-/// retention policy, is run once more per budget with so many fewer rows that all its entries
-/// together fill the budget; where hardly a row would be left, with fewer estimates, too. Errors:
-/// those of prepare_job; of a policy alone they are its cell's reason.
+/// retention policy, is run once more per budget with fewer rows, so that all its entries together
+/// fill the budget. If hardly a row would be left, it gets fewer estimates, too. Errors: those of
+/// prepare_job; of a policy alone they are its cell's reason.
 Result<QualityStudy> study_quality(const QualityOptions& options, Progress& progress);
 
 }  // namespace terrace::apps

@@ -70,7 +70,7 @@ void add_job_options(CLI::App& command, RunOptions& options) {
       ->option_text("FILE");
   text->option_text("FILE");
   add_count(command, "--context", options.context, "tokens of prompt [4096]");
-  add_count(command, "--decode", options.decode, "steps decoded behind it [128]");
+  add_count(command, "--decode", options.decode, "steps decoded after it [128]");
   add_count(command, "--prefill-chunk", options.prefill_chunk,
             "tokens of a prompt at a time, through all layers [0: whole]");
   command
@@ -106,7 +106,8 @@ void warn_of_long_context(const RunJob& job, bool quiet) {
       tokens, trained);
 }
 
-/// Once, for the first policy whose cache holds nothing: for others it is mostly the same.
+/// Warns once, about the first policy whose cache has no slot: the other policies mostly have the
+/// same fault.
 Status warn_of_no_caches(const RunJob& job, bool quiet) {
   for (const std::string& policy : job.policies) {
     TERRACE_ASSIGN(const JobPolicy its, policy_of_job(job, policy));
@@ -167,42 +168,42 @@ Result<int> run(const RunOptions& options) {
   } else {
     print_out("{}", run_table(job, machine, figures));
   }
-  // Behind the result, which a disk that is full must not cost.
+  // The result is printed first: a full disk must not cost it.
   TERRACE_TRY(write_files(options, timeline, trace.get()));
   return 0;
 }
 
 constexpr std::string_view turns_help = R"(Turns (--turns):
-  Behind the context and what is decoded, each turn is a prompt over the tiers, in pieces of
-  --prefill-chunk tokens [512], and --decode steps are decoded behind it: greedily with --generate,
-  else with what follows in the text, which goes on where it had stopped. The table is of the
-  context alone. Needles asked after the text are asked for behind the last turn; those asked in
-  the prompt have no turns before them. --trace takes neither option.
+  After the context and its decoded tokens, each turn is a prompt over the tiers, in pieces of
+  --prefill-chunk tokens [512], and --decode steps are decoded after it: greedily with --generate,
+  otherwise with the next tokens of the text. The table is of the context alone. Needles asked
+  after the text are asked for after the last turn; needles asked in the prompt have no turns
+  before them. --trace takes neither option.
 )";
 
 constexpr std::string_view columns = R"(Columns of the table, and the line below:
-  bits/byte, its change     what the text behind the context costs the model, against full
-                            attention, and the standard error of that
-  recall                    share of the rows with most weight that were among those selected
+  bits/byte, its change     cost of the text after the context to the model, the difference to
+                            full attention, and its standard error
+  recall                    share of the rows with most weight that were selected
   mass                      share of full attention's weights that lies on attended rows
   hit rate                  share of selected rows that were found in the device's cache
-  bytes demand, refill      a token's rows that were missed, and what the cache took in
-  bytes select              what a token's selecting moves: codes, centroids and ids. The index
+  bytes demand, refill      a token's missed rows, and the rows that the cache admitted
+  bytes select              moved to select for a token: codes, centroids and ids. The index
                             itself is index_bytes of --format json
-  device peak               KV, index, cache and staging in device memory while decoding; what
-                            prompts take is prompt_device_peak_bytes of --format json
+  device peak               KV, index, cache and staging in device memory while decoding; the
+                            peak of prompts is prompt_device_peak_bytes of --format json
   attention                 select, fetch, attend, wait and update: all but the model's own work
-  upkeep                    looking after the cache on the host, and of that what compute does not
-                            hide, at most
+  upkeep                    work on the cache on the host, and at most how much of it compute
+                            does not hide
 )";
 
-/// The policies there are and what is said of them, for --help.
+/// The policies and their meanings, for --help.
 std::string legend() {
   std::string text = "Policies (--policy):\n";
   for (const auto& entry : policies::retrieval_policies()) {
     text += fmt::format("  {:<26}{}\n", entry.name, entry.meaning);
   }
-  text += "Retention, beside streaming (--policy): the others are gone for good\n";
+  text += "Retention, beside streaming (--policy): other tokens are dropped for good\n";
   for (const auto& entry : policies::retention_policies()) {
     text += fmt::format("  {:<26}{}\n", entry.name, entry.meaning);
   }

@@ -99,7 +99,8 @@ MeanWithError paired_difference(std::span<const double> a, std::span<const doubl
   std::ranges::transform(a, b, differences.begin(), std::minus<>());
   MeanWithError result{.mean = mean_of(differences)};
   if (a.size() < 2) return result;
-  // Neighbours are alike: what is lost is lost in stretches, whose means are nearly independent.
+  // Differences of neighbouring steps are alike. Means over longer stretches are nearly
+  // independent.
   const auto stretches =
       std::max<std::size_t>(2, static_cast<std::size_t>(std::sqrt(static_cast<double>(a.size()))));
   double squares = 0;

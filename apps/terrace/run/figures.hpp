@@ -40,7 +40,7 @@ struct GeneratedTokens {
   bool ended = false;                ///< the last one is one that ends a text
 };
 
-/// Figures of a later prompt, and of what was decoded behind it.
+/// Figures of a later prompt, and of the tokens decoded after it.
 struct TurnFigures {
   std::size_t prompt_tokens = 0;
   std::size_t decoded_tokens = 0;
@@ -77,7 +77,7 @@ struct PolicyFigures {
   std::optional<double> attention_error = {};
   std::optional<RetentionFigures> retention = {};
   double pseudo_entries_mean = 0;
-  std::vector<NeedleScore> needles = {};  ///< none asked: empty
+  std::vector<NeedleScore> needles = {};  ///< empty: no question was asked
   AskedAt needles_asked = AskedAt::after;
   std::string needles_form = {};  ///< empty = that of a file
   std::optional<CacheFigures> cache = {};
@@ -113,8 +113,8 @@ CacheFigures cache_figures(std::string policy, std::string granularity, std::siz
 PolicyFigures make_figures(const RunJob& job, const Session& session, const TimedPass& timed,
                            const QualityPass& quality, const ReferencePass& reference);
 
-/// Returns the mean of a[i] - b[i] and its standard error, for which means over stretches of about
-/// sqrt(steps) steps are taken to be independent; none for fewer than two steps.
+/// Returns the mean of a[i] - b[i] and its standard error, which takes means over stretches of
+/// about sqrt(steps) steps to be independent; there is no error for fewer than two steps.
 MeanWithError paired_difference(std::span<const double> a, std::span<const double> b);
 
 }  // namespace terrace::apps

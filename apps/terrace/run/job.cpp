@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::size_t tokens_max = std::size_t{1} << 30;
 
-/// Where no policy is named, the command's are run; where no least budget is, policies are compared
-/// at the share that was asked for.
+/// If the user names no policy, the command's defaults are run. If the user gives no least budget,
+/// policies are compared at exactly the given share.
 Result<Settings> resolve(const RunOptions& options) {
   TERRACE_ASSIGN(Settings settings, resolve_settings(options.shared));
   Config& config = settings.config;
@@ -58,7 +58,7 @@ Status check_inputs(const RunOptions& options) {
   return {};
 }
 
-/// Options that say how facts are planted or asked for, where none are.
+/// Refuses options of planted facts if no facts are planted.
 Status check_needles(const RunOptions& options) {
   if (options.needles > 0 || !options.needles_file.empty()) return {};
   const RunOptions none;
@@ -69,7 +69,8 @@ Status check_needles(const RunOptions& options) {
   return fail(Errc::invalid_argument, "{}: there are no facts to ask for; give --needles N", idle);
 }
 
-/// A trace is of one prompt, which is not in its steps, and of what is decoded behind it.
+/// A trace records the steps that are decoded after one prompt; the prompt itself is not among its
+/// steps.
 Status check_trace(const RunOptions& options) {
   if (options.trace_file.empty()) return {};
   const char* const other = options.prefill_chunk > 0     ? "--prefill-chunk"
@@ -77,7 +78,7 @@ Status check_trace(const RunOptions& options) {
                                                           : nullptr;
   if (other == nullptr) return {};
   return fail(Errc::invalid_argument,
-              "--trace records a prompt that comes whole, and what is decoded behind it: leave out "
+              "--trace records a prompt in one piece, and the tokens decoded after it: leave out "
               "{}",
               other);
 }
@@ -138,7 +139,7 @@ Result<std::vector<Needle>> load_needles(const RunOptions& options, const Config
 /// The text of a job, with its needles in it.
 Result<TokenText> load_text(const RunOptions& options, std::span<const Needle> needles,
                             std::size_t turns, std::size_t vocabulary) {
-  // Step t feeds token context + t and scores the one behind it; generated steps need no text.
+  // Step t feeds token context + t and scores the next one; generated steps need no text.
   const std::size_t behind = options.generate ? 0 : (1 + turns) * options.decode + 1;
   // Statements of a needles file are in its tokens already.
   const auto planted = options.needles > 0 ? needles : std::span<const Needle>{};
@@ -255,7 +256,7 @@ Result<RuntimeOptions> runtime_options(const RunJob& job, const Config& config, 
                  RuntimeOptions::from(config, job.model.config().kv_shape(dtype)));
   options.retention.gates = job.gates;
   options.retention.outlier_heads = job.outlier_heads;
-  // Two runs are to be the same.
+  // Two runs must be equal.
   if (config.is("index.until_ready", "auto")) options.until_ready = UntilReady::wait;
   // All steps have the budget of the first one, so that policies and traces compare.
   const bool grows = options.budget.kind == TokenBudget::Kind::share;

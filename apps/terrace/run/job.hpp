@@ -31,13 +31,13 @@ struct RunJob {
   engine::LlamaModel model;
   SharedGates gates;             ///< null where no policy needs them
   SharedOutliers outlier_heads;  ///< null where no file is named
-  TokenText text;                ///< the context, and behind it what is fed and scored
+  TokenText text;                ///< the context, then the tokens that are fed and scored
   std::size_t context = 0;
-  std::size_t decode = 0;         ///< steps behind the context, and behind each turn
+  std::size_t decode = 0;         ///< steps after the context, and after each turn
   std::size_t prefill_chunk = 0;  ///< tokens of a prompt at a time; 0 = whole
   std::vector<Turn> turns;        ///< later prompts
   bool generate = false;
-  std::vector<TokenId> end_tokens;  ///< that generating stops at; may be none
+  std::vector<TokenId> end_tokens;  ///< tokens that end the generation; may be empty
   std::vector<Needle> needles;
   AskedAt needles_asked = AskedAt::after;
   std::string needles_form;  ///< empty = that of a file
@@ -46,12 +46,12 @@ struct RunJob {
   [[nodiscard]] std::size_t turn_chunk() const noexcept {
     return prefill_chunk == 0 ? 512 : prefill_chunk;
   }
-  /// Where in the text those tokens begin that are decoded behind a prompt: behind the context (0),
-  /// or a turn (from 1 on), each goes on where the one before has ended.
+  /// The place in the text of the tokens decoded after a prompt: after the context (0) or a turn
+  /// (from 1 on). Each continues at the end of the one before.
   [[nodiscard]] std::size_t text_behind(std::size_t prompt) const noexcept {
     return context + prompt * decode;
   }
-  /// Tokens of all prompts, and what is decoded behind them.
+  /// Tokens of all prompts, and the tokens decoded after them.
   [[nodiscard]] std::size_t conversation_tokens() const noexcept;
   /// Tokens that a sequence of the job may come to have.
   [[nodiscard]] std::size_t tokens_max() const noexcept;

@@ -20,7 +20,7 @@ constexpr Words trained_nouns{"anchor", "bridge", "canyon",  "desert", "engine",
                               "saddle", "temple", "uncle",   "valley", "window", "yonder",
                               "zipper", "bakery", "cottage", "dragon", "forest", "glacier"};
 
-// None of those above.
+// These words differ from all words above.
 constexpr Words plain_adjectives{"ancient", "bright", "copper",  "damp",   "elegant", "fierce",
                                  "golden",  "humble", "ivory",   "jagged", "knotty",  "loyal",
                                  "marble",  "noble",  "orange",  "purple", "rapid",   "scarlet",
@@ -46,7 +46,8 @@ std::size_t count_of(std::string_view text, std::string_view part) {
   return count;
 }
 
-/// Checks that a sentence, of a user's who has typed it as `what`, has each placeholder once.
+/// Checks that a user's sentence has each placeholder once. `what`: the sentence's name in
+/// messages.
 Status check_sentence(std::string_view what, std::string_view sentence) {
   for (const std::string_view one : placeholders) {
     const std::size_t count = count_of(sentence, one);
@@ -70,7 +71,7 @@ Status check_question(std::string_view sentence) {
   return fail(
       Errc::invalid_argument,
       "--needles-form: the question ends before {{digits}}: {{adjective}} and {{noun}} have "
-      "to stand before it, or in a question of their own, behind '|'");
+      "to stand before it, or in a question of their own, after '|'");
 }
 
 /// Checks what can be said of any text, so that messages may quote it.

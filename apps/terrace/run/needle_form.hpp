@@ -12,7 +12,7 @@
 
 namespace terrace::apps {
 
-/// Both sentences have {adjective}, {noun} and {digits} once each.
+/// Each of the two sentences has {adjective}, {noun} and {digits} once.
 struct NeedleForm {
   std::string name;      ///< as users give it
   std::string fact;      ///< the sentence that is planted, on a line of its own
@@ -21,12 +21,13 @@ struct NeedleForm {
   std::span<const std::string_view> nouns;
 };
 
-/// Returns the form whose wording and words the bundled model was trained on.
+/// Returns the form with the wording and the words of the bundled model's training.
 const NeedleForm& trained_needle_form();
 
-/// Reads `trained`, `plain`, or a form of the user's own, about the things that `plain` has: FACT,
-/// which asks, too, or FACT|QUESTION.
-/// Errors: invalid_argument: none of these, saying what is missing or too much.
+/// Reads `trained`, `plain`, or a form of the user's own with the words of `plain`: FACT, which is
+/// also the question, or FACT|QUESTION.
+/// Errors: invalid_argument: the text is not such a form; the message says what is missing or too
+/// much.
 Result<NeedleForm> parse_needle_form(const std::string& text);
 
 }  // namespace terrace::apps

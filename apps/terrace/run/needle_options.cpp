@@ -8,13 +8,13 @@ namespace {
 constexpr std::string_view help = R"(Needles (--needles):
   Facts, each of a thing with a name and 4 to 6 digits, are planted in the context at evenly spread
   depths. The true answer is fed; a digit of it is right when it was the likeliest token.
-  --needles-asked after     the questions follow one after another behind the scored text: the
+  --needles-asked after     the questions follow one after another after the scored text: the
                             policy has chosen without them
   --needles-asked prompt    each question ends a prompt of its own, the context and the question:
                             the policy sees it before it chooses, and no text is between. The
                             context is computed once more per policy, and each prompt's choice or
-                            index made anew; where device memory holds no two sequences, the
-                            context, too, is computed for each question
+                            index is made again; if device memory does not hold two sequences,
+                            the context, too, is computed for each question
   --needles-form FORM       trained: as the bundled model was trained to answer; plain: wording
                             and words that it was not trained on; or FACT or FACT|QUESTION,
                             sentences with {adjective}, {noun} and {digits} in them, the question
@@ -34,7 +34,7 @@ void add_needle_options(CLI::App& command, const char* meaning, RunOptions& opti
                                 ->option_text("FILE");
   command
       .add_option("--needles-asked", options.needles_asked,
-                  "questions behind the text, or each in a prompt, which the policy sees [after]")
+                  "questions after the text, or each in a prompt, which the policy sees [after]")
       ->check(CLI::IsMember({"after", "prompt"}))
       ->option_text("after|prompt");
   command

@@ -12,7 +12,7 @@ namespace terrace::apps {
 /// --needles-form.
 void add_needle_options(CLI::App& command, const char* meaning, RunOptions& options);
 
-/// Returns what --help says of them below the list of options.
+/// Returns the text of --help about them, below the list of options.
 std::string_view needle_help() noexcept;
 
 }  // namespace terrace::apps

@@ -13,7 +13,7 @@ Status feed(Session& session, Sequence& sequence, std::span<const TokenId> token
   return {};
 }
 
-/// Feeds the answer behind the question; a digit is right when it was the likeliest token.
+/// Feeds the answer after the question; a digit is right if it was the likeliest token.
 Result<NeedleScore> answer(Session& session, Sequence& sequence, const Needle& needle) {
   NeedleScore score{.depth = needle.depth};
   for (std::size_t i = 0; i < needle.answer.size(); ++i) {
@@ -26,8 +26,8 @@ Result<NeedleScore> answer(Session& session, Sequence& sequence, const Needle& n
   return score;
 }
 
-/// Returns the part of a question that stands in the prompt. Tokens of a prompt attend exactly, so
-/// one at least is fed before the first digit, by a step: the policy's choice is to be scored.
+/// Returns the part of a question that belongs to the prompt. Tokens of a prompt attend exactly, so
+/// a step feeds at least one token before the first digit: the policy's choice must be scored.
 std::span<const TokenId> part_in_prompt(const Needle& needle) {
   const bool digit_next = !needle.answer.empty() && needle.answer_is_digit.front();
   const std::size_t count = needle.question.size();

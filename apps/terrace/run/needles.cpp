@@ -40,7 +40,7 @@ std::vector<TokenId> tokens_of(std::string_view text) {
   return tokens;
 }
 
-/// A thing and the number that is said of it.
+/// A thing and its number.
 struct Fact {
   std::string_view adjective;
   std::string_view noun;

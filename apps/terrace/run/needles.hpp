@@ -27,7 +27,7 @@ struct Needle {
 
 /// The place of a question.
 enum class AskedAt : std::uint8_t {
-  after,   ///< behind the scored text, when the policy has chosen
+  after,   ///< after the scored text, when the policy has chosen
   prompt,  ///< at the prompt's end, so that the policy sees it
 };
 

@@ -18,14 +18,14 @@ struct RunOptions {
   std::size_t prefill_chunk = 0;  ///< tokens of a prompt at a time; 0 = whole
   std::string turns_file;         ///< empty = the context is the only prompt
   bool generate = false;
-  /// Compared where nobody names any.
+  /// Compared if the user names no policy.
   std::string default_policies = "full,streaming,oracle,pqcache";
   std::size_t needles = 0;
   std::string needles_file;
   std::string needles_asked = "after";   ///< or "prompt"
   std::string needles_form = "trained";  ///< see parse_needle_form()
-  std::string timeline_file;             ///< empty = none is written
-  std::string trace_file;                ///< empty = none is written
+  std::string timeline_file;             ///< empty = no timeline is written
+  std::string trace_file;                ///< empty = no trace is written
 };
 
 }  // namespace terrace::apps

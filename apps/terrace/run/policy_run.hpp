@@ -1,4 +1,4 @@
-// One policy of a job: timed, then measured.
+// The run of a job's policy: timed, then measured.
 #pragma once
 
 #include "run/figures.hpp"

@@ -7,7 +7,7 @@
 namespace terrace::apps {
 namespace {
 
-/// Tokens to feed behind a prompt, the context (0) or a turn.
+/// Tokens to feed after a prompt, the context (0) or a turn.
 struct StepsToScore {
   std::span<const TokenId> fed;
   std::size_t prompt = 0;

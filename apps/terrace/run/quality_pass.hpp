@@ -19,7 +19,7 @@ struct StepScores {
 struct QualityPass {
   StepScores scores;
   engine::AttentionQuality attention;
-  std::vector<StepScores> turns;  ///< of what is decoded behind each
+  std::vector<StepScores> turns;  ///< of the tokens decoded after each
 };
 
 /// The pass that the others are compared with: full attention, all of it in device memory.
@@ -31,7 +31,7 @@ struct ReferencePass {
 Result<ReferencePass> run_reference_pass(const RunJob& job, engine::AttentionProbe& probe,
                                          Progress& progress);
 
-/// Goes back behind the context, and feeds again what `timed` has fed, turns too.
+/// Returns to the end of the context, and feeds the tokens of `timed` again, including turns.
 Result<QualityPass> run_quality_pass(const RunJob& job, Session& session, const TimedPass& timed,
                                      engine::AttentionProbe& probe, Progress& progress);
 

@@ -37,7 +37,7 @@ Status plan_iterations(const RunJob& job, const Config& config, RuntimeOptions& 
   return {};
 }
 
-/// Whether an index has been built since the context, and so from tokens behind it, too.
+/// Whether an index was built after the context, so that it includes decoded tokens.
 bool trained_on_output(const Session& session) {
   const SequenceCounters counters = session.sequence->counters();
   return counters.builds > session.context_builds || counters.refreshes > 0;

@@ -1,4 +1,4 @@
-// One runtime with a decoder and a sequence on it: what a policy is run in.
+// A runtime with a decoder and a sequence, in which a policy is run.
 #pragma once
 
 #include <memory>
@@ -26,7 +26,8 @@ struct Session {
   }
 };
 
-/// The observers of a session, null = nobody, and the name that a terminal shows for the prefill.
+/// The observers of a session (null = no observer) and the name that a terminal shows for the
+/// prefill.
 struct SessionObservers {
   WorkObserver* work = nullptr;
   SelectionObserver* selections = nullptr;
@@ -34,8 +35,8 @@ struct SessionObservers {
   std::string_view prefill = "prefill";
 };
 
-/// Opens a session for the job's model under `config`. Where iterations of clustering are planned
-/// and the profile has no costs of this setting, the machine is measured first. `progress` and the
+/// Opens a session for the job's model under `config`. If iterations of clustering are planned and
+/// the profile has no costs of this setting, the machine is measured first. `progress` and the
 /// observers must outlive the session.
 Result<Session> open_session(const RunJob& job, const Config& config, Progress& progress,
                              const SessionObservers& observers = {});
@@ -43,11 +44,11 @@ Result<Session> open_session(const RunJob& job, const Config& config, Progress& 
 /// Prefills the job's context, in pieces where the job says so.
 Status prefill(const RunJob& job, Session& session);
 
-/// Gives a turn, in pieces, behind what the session's sequence has.
+/// Adds a turn to the end of the session's sequence, in pieces.
 Status give(const RunJob& job, const Turn& turn, Session& session);
 
-/// Takes the session back to the end of its prompt. Where an index may have been trained on what
-/// was decoded, that takes another prefill: what is to be measured must not be known.
+/// Takes the session back to the end of its prompt. If an index may have been trained on decoded
+/// tokens, this prefills again: an index must not know the tokens on which it is measured.
 Status return_to_context(const RunJob& job, Session& session);
 
 /// Returns the element type of keys and values of all the job's runs.

@@ -120,7 +120,7 @@ std::string generated_text(const RunJob& job, const PolicyFigures& figures) {
                      spell_generated(figures.generated, job.tokens_are_bytes()));
 }
 
-/// Prints the cost of a turn, and the tokens that were generated behind it.
+/// Prints the cost of a turn, and the tokens generated after it.
 std::string turn_text(const RunJob& job, const TurnFigures& turn) {
   std::string text =
       fmt::format("{} tokens in {:.3f} s, {} streamed; {:.3f} ms/token", turn.prompt_tokens,
@@ -143,7 +143,7 @@ std::string turn_lines(const RunJob& job, const PolicyFigures& figures) {
   return text;
 }
 
-/// Returns the time that looking after each cache took; nothing where no policy has a cache.
+/// Returns the time of each cache's upkeep; nothing if no policy has a cache.
 std::string upkeep_line(std::span<const PolicyFigures> figures) {
   std::vector<std::string> shares;
   for (const PolicyFigures& one : figures) {

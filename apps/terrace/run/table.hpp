@@ -14,7 +14,7 @@ namespace terrace::apps {
 std::string run_table(const RunJob& job, const Machine& machine,
                       std::span<const PolicyFigures> figures);
 
-/// Returns a number with so many decimals, or - for none.
+/// Returns a number with so many decimals, or "-" for no value.
 std::string decimals(const std::optional<double>& value, int digits);
 
 /// Returns the table alone: a row for each policy. `bytes` names the column of bits.

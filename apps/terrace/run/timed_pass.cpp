@@ -18,7 +18,7 @@ QueueCounters difference(const QueueCounters& after, const QueueCounters& before
   return result;
 }
 
-/// Notes the peaks of memory in a pass: of prompts, and of what is decoded behind them.
+/// Notes the peaks of memory in a pass: during prompts, and during decoding.
 class MemoryPeaks {
  public:
   MemoryPeaks(Runtime& runtime, TimedPass& pass) noexcept

@@ -17,7 +17,7 @@ struct RunSeconds {
   double select = 0;
   double fetch = 0;
   double attend = 0;
-  double wait = 0;    ///< the compute queue stood still for data
+  double wait = 0;    ///< the compute queue waited for data
   double update = 0;  ///< all else the step took: append, codes, cache upkeep, enqueueing
   double model = 0;   ///< projections, feed-forward, head
 
@@ -34,12 +34,11 @@ struct StepTimes {
   QueueCounters queue;         ///< the compute queue's
 };
 
-/// Deals the wall time of the steps out to its parts, as means. Time in which the compute queue
-/// neither computed nor waited went into managing the cache, in whatever form: none of it is
-/// counted as the model's.
+/// Divides the wall time of the steps among its parts, as means. Time in which the compute queue
+/// neither computed nor waited counts as cache management, never as the model's.
 void deal_out(const StepTimes& times, std::size_t steps, RunSeconds& result);
 
-/// A later prompt, and what was decoded behind it.
+/// A later prompt, and the tokens decoded after it.
 struct TimedTurn {
   double prompt_seconds = 0;
   double decode_per_token = 0;       ///< seconds
@@ -47,13 +46,13 @@ struct TimedTurn {
   std::vector<TokenId> fed;          ///< by each step
 };
 
-/// Figures are of the context and what is decoded behind it, but for those of turns.
+/// All figures but those of `turns` are of the context and the tokens decoded after it.
 struct TimedPass {
   RunSeconds seconds;
   SequenceCounters counters;  ///< of the steps; bytes.offload of the prefill too
   ClusteringReport clustering;
   RetentionReport retention;
-  std::size_t device_peak_bytes = 0;         ///< of decoding, with that behind turns
+  std::size_t device_peak_bytes = 0;         ///< of decoding, after turns, too
   std::size_t prompt_device_peak_bytes = 0;  ///< of prompts, with turns
   std::size_t host_peak_bytes = 0;           ///< of all
   std::size_t block_pool_bytes = 0;          ///< of the device's: sinks, windows, cache
@@ -64,17 +63,17 @@ struct TimedPass {
 /// Whether generated text is at its end: the last token of `fed` is one that ends it.
 [[nodiscard]] bool has_ended(const RunJob& job, std::span<const TokenId> fed);
 
-/// Decodes behind a prompt, the context (0) or a turn: nothing but steps is inside the clock. Adds
-/// each step's token to `fed`, and returns what each took. Generated text may end sooner than the
-/// job asks for.
+/// Decodes after a prompt, the context (0) or a turn: only steps are timed. Adds each step's token
+/// to `fed`, and returns the duration of each step. Generated text may end sooner than the job asks
+/// for.
 Result<std::vector<Duration>> time_steps(const RunJob& job, Session& session, Progress& progress,
                                          std::vector<TokenId>& fed, std::size_t prompt = 0);
 
-/// Prefills the session's empty sequence and decodes, the text's own tokens, or greedily; then the
-/// same of each turn.
+/// Prefills the session's empty sequence and decodes, the text's own tokens, or greedily; then does
+/// the same for each turn.
 Result<TimedPass> run_timed_pass(const RunJob& job, Session& session, Progress& progress);
 
-/// Returns the seconds of a policy's prefill when nothing is clustered behind it.
+/// Returns the seconds of a policy's prefill without any clustering beside it.
 Result<double> time_prefill_without_clustering(const RunJob& job, const std::string& policy,
                                                Progress& progress);
 

@@ -14,7 +14,7 @@ namespace terrace::apps {
 class TraceRecording {
  public:
   /// Opens the file; returns nothing for an empty name.
-  /// Errors: invalid_argument: none or several of the job's policies select; io_error.
+  /// Errors: invalid_argument: not exactly one of the job's policies selects; io_error.
   static Result<std::unique_ptr<TraceRecording>> open(const RunJob& job, const std::string& file);
 
   [[nodiscard]] const std::string& policy() const noexcept { return policy_; }

@@ -9,10 +9,10 @@
 
 namespace terrace::apps {
 
-/// Tokens of a prompt behind what was decoded.
+/// Tokens of a later prompt.
 using Turn = std::vector<TokenId>;
 
-/// Reads the turns, of which there is one at least, and none is empty. Bytes of a text (UTF-8) are
+/// Reads the turns: at least one, and no turn is empty. If a turn is a text (UTF-8), its bytes are
 /// its tokens.
 ///
 /// Errors   those of InputFile; invalid_argument: another file, an id outside the vocabulary, or a

@@ -88,7 +88,7 @@ tuning::CacheUnit chosen_unit(const Config& config, const tuning::TraceHead& hea
 void print_losses(const tuning::TraceEnd& end) {
   if (end.losses == 0) return;
   print_out(
-      "approximate: the run gave up steps, or its cache lost units for want of device memory, {} "
+      "approximate: the run abandoned steps, or its cache lost units for lack of device memory, {} "
       "times; a replay does not follow that\n",
       end.losses);
 }
@@ -120,7 +120,7 @@ void add_trace_command(CLI::App& program, Invocation& invocation) {
   converts->add_option("--to", for_convert->to, "form of OUT: blocks or csv [by its name]")
       ->check(CLI::IsMember({"blocks", "csv"}));
   add_model_option(*converts, *for_convert,
-                   "of mooncake: the model whose prefixes they are; else as for the others");
+                   "of mooncake: the model of the prefixes; otherwise as for the other commands");
   add_key_flags(*converts, convert_flags, for_convert->shared);
   add_object_options(*converts, for_convert->objects);
   converts->footer(forms);

@@ -13,7 +13,7 @@ Json head_object(const tuning::TraceHead& head) {
     if (!head.serves({granularity, head.block_tokens})) continue;
     granularities.push_back(to_string(granularity));
   }
-  // Clusters that no policy made, as imported prefixes, are blocks to whoever configures a cache.
+  // Clusters that no policy made, as imported prefixes, count as blocks when a cache is configured.
   const auto unit = head.unit == tuning::TraceUnit::cluster ? tuning::TraceUnit::block : head.unit;
   return {{"unit", to_string(unit)},
           {"granularities", granularities},

@@ -41,7 +41,7 @@ Result<tuning::ReplaySetup> replay_setup(const Config& config, const TraceHead& 
 
 /// A cache that has seen the whole of a file.
 struct Replayed {
-  std::unique_ptr<tuning::RecordedFuture> future;  ///< of the replay; null where it needs none
+  std::unique_ptr<tuning::RecordedFuture> future;  ///< of the replay; null if the policy needs none
   tuning::CacheReplay replay;
   tuning::TraceEnd end;
 };
@@ -56,10 +56,11 @@ Result<std::unique_ptr<tuning::RecordedFuture>> read_future(const std::string& f
   TERRACE_TRY(each_record(file, progress, "read",
                           [&](const auto& record) { future->add(record, cutter.cut(record)); }));
   if (future->complete()) return future;
-  return fail(Errc::invalid_argument,
-              "{}: cache.policy {} holds all that is selected, and this is more than {} units; "
-              "replay another policy, or a shorter trace",
-              file, setup.cache.policy, tuning::future_selections_max);
+  return fail(
+      Errc::invalid_argument,
+      "{}: cache.policy {} holds all selections, and the trace has more than {} units of them; "
+      "replay another policy, or a shorter trace",
+      file, setup.cache.policy, tuning::future_selections_max);
 }
 
 Result<Replayed> replay_file(const std::string& file, const TraceHead& head,
@@ -83,7 +84,7 @@ void warn_of_no_size(const tuning::ReplaySetup& setup, const tuning::CacheReplay
   const bool has_size = replay.slots() > 0 || head.selected_tokens > 0;
   if (quiet || setup.cache.none() || has_size) return;
   warn(
-      "the trace says nothing of a cache's size, and none is given: no cache; give "
+      "the trace names no size of a cache, and none is given: no cache; give "
       "--cache-tokens, at least {}",
       replay.slot_tokens());
 }

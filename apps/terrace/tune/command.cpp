@@ -40,14 +40,14 @@ struct TuneOptions {
   std::string report_target;
 };
 
-/// Without a profile: the link of the config.
+/// The link of the config, used if there is no profile.
 offload::LinkOptions configured_link(const Config& config) {
   const double bandwidth = config.bytes_per_second("link.bandwidth");
   return {.bandwidth_bytes_per_second = std::isinf(bandwidth) ? 0 : bandwidth,
           .latency = config.duration("link.latency")};
 }
 
-/// Without a preset: from what was recorded. `settings` must outlive what is returned.
+/// If there is no preset, costs come from the record. `settings` must outlive the returned object.
 auto costs_finder(const Settings& settings) {
   return [&settings](const tuning::TraceHead& head,
                      const tuning::TraceEnd& end) -> Result<tuning::StepCosts> {
@@ -127,7 +127,7 @@ Status check_config_target(const TuneOptions& options, const tuning::TraceHead& 
   if (options.config_target.empty() || !head.of_requests()) return {};
   return fail(Errc::invalid_argument,
               "--write-config: the trace is of requests that were imported, and no run has their "
-              "units: leave it out, and take what is recommended to whoever serves them");
+              "units: leave it out, and apply the recommendation in the program that serves them");
 }
 
 Result<tuning::TuneRequest> make_request(const TuneOptions& options, const Settings& settings) {
@@ -192,7 +192,7 @@ void print_result(const tuning::TuneResult& result, std::size_t device_memory,
   print_out(
       "trace    {}\n"
       "machine  {}\n"
-      "memory   {}, of which sinks, window, index and staging take {}\n\n{}\n"
+      "memory   {}; sinks, window, index and staging take {} of it\n\n{}\n"
       "recommended: {}: {:.4f} ms a {}\n{}\n",
       tuning::describe_trace(result), costs, format_size(device_memory),
       format_size(result.fixed_bytes), tuned_table(result), tuning::describe(best),
@@ -220,7 +220,7 @@ Result<int> tune(const TuneOptions& options) {
     document["costs"] = describe_costs(config);
     document["approximate"] = result->end.losses > 0;
     document["offline_left_out"] = result->offline_left_out;
-    document["optimum"] = "bound: slots may be dealt out over time and layers";
+    document["optimum"] = "bound: slots may be divided over time and layers";
     print_document(document);
   } else {
     print_result(*result, request.device_memory, describe_costs(config));
@@ -231,20 +231,20 @@ Result<int> tune(const TuneOptions& options) {
 }
 
 constexpr std::string_view tune_columns = R"(Columns:
-  parameters                admission: always takes in what was missed, refill what the last
-                            steps wanted, every R-th step; and the policy's own setting
+  parameters                admission: always admits missed units, refill admits the units that
+                            the last steps wanted, every R-th step; and the policy's own setting
   unit                      tokens of a block, or a cluster, cached as one
   tokens/layer              the cache's size in tokens of a layer, all KV heads
-  rows hit, units hit       share of what steps wanted that was in the cache
+  rows hit, units hit       share of the wanted rows, or units, that were in the cache
   kB/tok, kB/req            moved for a token, or for an imported request: fetched on demand, and
-                            refilled before it is wanted
+                            refilled (promoted) before they are wanted
   predicted                 time of a token or request, from the trace, the link and the cache
-  of optimum                hits over a bound: what a cache of that size could hit that knows
-                            the future and deals its slots out over time and layers at will
+  of optimum                hits over a bound: the hits of a cache of that size that knows the
+                            future and divides its slots freely over time and layers.
                             belady knows the future, too, but counts units, not rows: no bound
   tie                       = where the time is within 1 % of the least; recommended is no cache,
-                            else the policy that stands first above, and of its ties the one
-                            that moves the fewest bytes
+                            otherwise the policy that is listed first above, and among its ties
+                            the one that moves the fewest bytes
 )";
 
 std::string footer() {

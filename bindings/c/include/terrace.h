@@ -12,23 +12,23 @@
  *   terrace_step_end(step, NULL);
  *   terrace_step_close(step);
  *
- * docs/embedding-c.md has a program, and says who owns what.
+ * docs/embedding-c.md has a program, and says which side owns which memory.
  *
  * Errors   Calls that can fail return a terrace_status. A failed call changes nothing that its
  *          description does not name, and sets the handle that it would have made to NULL.
- *          Each call says TERRACE_INVALID_ARGUMENT of a pointer that is NULL and must not be,
- *          TERRACE_OUT_OF_MEMORY where the heap has no more, and TERRACE_INTERNAL for a fault of
- *          Terrace's own; below, these are not said again. Queries that cannot fail say of NULL
- *          what they say of something empty
- * Handles  Each is closed once, in any order: what a handle needs of others is kept until it is
- *          closed. Closing NULL does nothing. A closed handle must not be used
- * Structs  Begin with their size in bytes, which the macros TERRACE_..._INIT set beside the
- *          defaults. A program that was built with an older header passes shorter ones: fields that
- *          it does not know have their defaults
+ *          Each call returns TERRACE_INVALID_ARGUMENT for a NULL pointer that must not be NULL,
+ *          TERRACE_OUT_OF_MEMORY if the heap is exhausted, and TERRACE_INTERNAL for a fault of
+ *          Terrace itself; these are not listed below. Queries that cannot fail return for NULL
+ *          the same as for an empty object
+ * Handles  Each is closed once, in any order: a handle keeps the parts of others that it needs
+ *          until it is closed. Closing NULL does nothing. A closed handle must not be used
+ * Structs  Begin with their size in bytes, which the macros TERRACE_..._INIT set together with the
+ *          defaults. A program that was built with an older header passes shorter structs: fields
+ *          that it does not know have their defaults
  * Threads  A call may come from any thread, but one at a time for each handle, unless a description
  *          says more. Handles of one runtime may be used at once
- * Text     UTF-8, ends with a zero byte. Text that a call gives belongs to the handle, and is valid
- *          until the same call is made on it again, or it is closed
+ * Text     UTF-8, ends with a zero byte. Text that a call returns belongs to the handle, and is
+ *          valid until the same call is made on the handle again, or the handle is closed
  * Units    Tokens, heads and layers are counted from 0. Sizes and strides of keys and values are
  *          bytes, other strides numbers (elements)
  */
@@ -58,16 +58,16 @@ extern "C" {
 /* The kind of a failure, by what the caller can do about it. */
 typedef enum terrace_status {
   TERRACE_OK = 0,
-  TERRACE_INVALID_ARGUMENT = 1, /* mend the input */
+  TERRACE_INVALID_ARGUMENT = 1, /* correct the input */
   TERRACE_OUT_OF_MEMORY = 2,    /* shrink the request, close a sequence, or raise the limit */
   TERRACE_NOT_READY = 3,        /* wait and try again; nothing was lost */
   TERRACE_UNSUPPORTED = 4,      /* choose something else; asking again will not help */
   TERRACE_DEVICE_ERROR = 5,     /* this operation failed; the backend goes on */
-  TERRACE_DEVICE_LOST = 6,      /* close the runtime and all that is of it */
+  TERRACE_DEVICE_LOST = 6,      /* close the runtime and all of its handles */
   TERRACE_IO_ERROR = 7,         /* a file or store failed */
   TERRACE_CORRUPT = 8,          /* bytes are not what was written */
   TERRACE_CANCELLED = 9,        /* stopped on request or at a deadline */
-  TERRACE_INTERNAL = 100        /* a fault of Terrace's own; its message helps those who mend it */
+  TERRACE_INTERNAL = 100        /* a fault of Terrace itself; please report its message */
 } terrace_status;
 
 /* Element types. */
@@ -77,10 +77,10 @@ typedef enum terrace_dtype {
   TERRACE_DTYPE_BF16 = 2
 } terrace_dtype;
 
-/* The state of a sequence, which says what calls it takes. 1 is not used. */
+/* The state of a sequence, which decides the calls that it accepts. 1 is not used. */
 typedef enum terrace_phase {
   TERRACE_PHASE_IDLE = 0,   /* all calls but resume */
-  TERRACE_PHASE_STEP = 2,   /* in a step that is open: those of the step */
+  TERRACE_PHASE_STEP = 2,   /* in an open step: the calls of the step */
   TERRACE_PHASE_PAUSED = 3, /* resume */
   TERRACE_PHASE_LOST = 4    /* only to be closed: rows are missing */
 } terrace_phase;
@@ -100,9 +100,9 @@ TERRACE_API const char* terrace_version(void);
  * library by name compares it with TERRACE_ABI_VERSION; the linker does so for others. */
 TERRACE_API uint32_t terrace_abi_version(void);
 
-/* Returns what the last call of this thread that failed says of it: one line, with names and what
- * to do. Empty where none has failed, never NULL; valid until this thread's next call that fails.
- * A call that succeeds leaves it as it is. */
+/* Returns the message of this thread's last failed call: one line, with names and what to do. Empty
+ * if no call has failed, never NULL; valid until this thread's next call that fails. A call that
+ * succeeds leaves it as it is. */
 TERRACE_API const char* terrace_message(void);
 
 /* ---- Settings: the keys of the command line ------------------------------------------------- */
@@ -117,21 +117,21 @@ TERRACE_API void terrace_config_close(terrace_config* config);
  *          what is wrong there. Keys before the error are set */
 TERRACE_API terrace_status terrace_config_load(terrace_config* config, const char* path);
 
-/* The same of a text; `name` stands for it in messages. */
+/* Reads settings from a text; messages call it `name`. */
 TERRACE_API terrace_status terrace_config_parse(terrace_config* config, const char* text,
                                                 const char* name);
 
-/* Reads the process's variables, as TERRACE_CACHE_POLICY for cache.policy; they win over a file.
- * Nobody may change the environment meanwhile. Other variables are passed over.
+/* Reads the process's variables, as TERRACE_CACHE_POLICY for cache.policy; they win over a file. No
+ * thread may change the environment meanwhile. Other variables are ignored.
  *
  * Errors   TERRACE_INVALID_ARGUMENT: a value that a key does not accept; or a variable that is no
  *          key's and nearly has the name of one, before anything is set: it names that one */
 TERRACE_API terrace_status terrace_config_load_environment(terrace_config* config);
 
-/* Sets one key; it wins over a file and the environment, whatever is read later.
+/* Sets one key; it wins over a file and the environment, even if those are read later.
  *
- * Errors   TERRACE_INVALID_ARGUMENT: names the key, and the nearest one that there is, or says what
- *          it accepts */
+ * Errors   TERRACE_INVALID_ARGUMENT: names the key and the nearest known key, or says what
+ *          the key accepts */
 TERRACE_API terrace_status terrace_config_set(terrace_config* config, const char* key,
                                               const char* value);
 
@@ -153,8 +153,8 @@ typedef struct terrace_shape {
   size_t query_heads; /* a multiple of kv_heads */
   size_t kv_heads;
   size_t head_dim; /* even, at most 1024 */
-  /* terrace_dtype of stored keys and values. It counts more than kv.dtype of a file or of the
-   * environment; where terrace_config_set set kv.dtype, it must be this. */
+  /* terrace_dtype of stored keys and values. This field wins over kv.dtype of a file or the
+   * environment; if terrace_config_set has set kv.dtype, both must be equal. */
   int32_t dtype;
   float softmax_scale; /* what a query times a key is multiplied by; 0 = 1 / sqrt(head_dim) */
 } terrace_shape;
@@ -181,28 +181,27 @@ typedef struct terrace_need_query {
   size_t size;
   size_t tokens;      /* that it grows to, prompts and outputs */
   size_t step_tokens; /* of a prompt's largest piece */
-  /* Of its first prompt; 0: not known, perhaps all. */
+  /* Tokens of its first prompt; 0: not known, perhaps all. */
   size_t prompt_tokens;
-  /* Of its largest draft, for which it keeps memory; 1: it takes none. */
+  /* Tokens of its largest draft, for which it keeps memory; 1: it takes no drafts. */
   size_t draft_tokens;
-  /* Of its longest prompt behind the first one; 0: there is none. */
+  /* Tokens of its longest later prompt; 0: it has only one prompt. */
   size_t later_prompt_tokens;
   /* Sequences that share the cache, this one included; 0: those that share it now, and this one. */
   size_t cache_sharers;
   int32_t dtype;    /* terrace_dtype of queries and outputs (terrace_step_options) */
   int32_t reserved; /* 0 */
 } terrace_need_query;
-#define TERRACE_NEED_QUERY_INIT \
-  {sizeof(terrace_need_query), 0, 1, 0, 1, 0, 0, TERRACE_DTYPE_F32, 0}
+#define TERRACE_NEED_QUERY_INIT {sizeof(terrace_need_query), 0, 1, 0, 1, 0, 0, TERRACE_DTYPE_F32, 0}
 
 /* The memory that a sequence takes: bytes at most, each part as of the moment at which it is
  * largest.
  *
- * Device   steps find room where held, cache and step of all sequences and the largest shared part
- *          fit into device.memory together; steps that are under way at the same time have the
- *          shared part once each
- * Host     what counts against host.memory. Pages of rows are taken by regions of up to 64 MiB:
- *          leave it that much beside all sequences' rows, index and rest */
+ * Device   steps find room if held, cache and step of all sequences and the largest shared part fit
+ *          into device.memory together; each step under way at the same time has a shared part of
+ *          its own
+ * Host     the parts that count against host.memory. Pages of rows are taken in regions of up to
+ *          64 MiB: leave that much beside all sequences' rows, index and rest */
 typedef struct terrace_memory_need {
   size_t size;
   size_t device_held;   /* while it decodes one token a step; see terrace_runtime_device_bytes */
@@ -212,30 +211,31 @@ typedef struct terrace_memory_need {
   size_t host_rows;
   size_t host_index;
   size_t host_rest;
-  size_t index_bytes; /* what a step scans: the indexes of all layers; in the other parts, too */
+  size_t index_bytes; /* of the indexes of all layers, which a step scans; in other parts, too */
 } terrace_memory_need;
 #define TERRACE_MEMORY_NEED_INIT {sizeof(terrace_memory_need), 0, 0, 0, 0, 0, 0, 0, 0}
 
-/* Says what memory one more sequence takes at most in each tier, and what a step of it takes more,
- * for admission: sets those fields that `need->size` has room for. Threads: any, at once.
+/* Returns the memory that one more sequence takes at most in each tier, and the additional memory
+ * of its steps, for admission: sets those fields that `need->size` has room for. Threads: any, at
+ * once.
  *
  * Errors   TERRACE_INVALID_ARGUMENT: no sequence gets that long, or size_t does not count it */
 TERRACE_API terrace_status terrace_runtime_memory_need(const terrace_runtime* runtime,
                                                        const terrace_need_query* query,
                                                        terrace_memory_need* need);
 
-/* Returns terrace_memory_need.device_held: device memory, in bytes, that one more sequence takes
- * at most while it decodes up to `tokens` tokens one by one: rows of sinks and window, indexes,
- * selections, scratch. Of more tokens than a sequence may have it returns SIZE_MAX: no memory has
+/* Returns terrace_memory_need.device_held: device memory, in bytes, that one more sequence takes at
+ * most while it decodes up to `tokens` tokens one by one: rows of sinks and window, indexes,
+ * selections, scratch. For more tokens than a sequence may have it returns SIZE_MAX: no memory has
  * room for them. Threads: any, at once. */
 TERRACE_API size_t terrace_runtime_device_bytes(const terrace_runtime* runtime, size_t tokens);
 
-/* Returns how many sequences there are, of which steps may keep some whose handles are closed.
- * Threads: any, at once. */
+/* Returns how many sequences exist. A step may keep sequences whose handles are closed. Threads:
+ * any, at once. */
 TERRACE_API size_t terrace_runtime_sequences(const terrace_runtime* runtime);
 
-/* Gives what the runtime is as a JSON object (docs/embedding-c.md): its backend and why it was
- * chosen, the policies, what they need of an engine and what they give. The text is valid until the
+/* Gives the runtime's traits as a JSON object (docs/embedding-c.md): its backend and why it was
+ * chosen, the policies, their needs and their abilities. The text is valid until the
  * runtime is closed. Threads: any, at once. */
 TERRACE_API terrace_status terrace_runtime_traits(const terrace_runtime* runtime,
                                                   const char** json);
@@ -250,9 +250,8 @@ typedef struct terrace_queue_options {
 } terrace_queue_options;
 #define TERRACE_QUEUE_OPTIONS_INIT {sizeof(terrace_queue_options), NULL, 0}
 
-/* Makes a queue of the runtime's backend. Its work is done behind the caller's back: outputs are
- * there once terrace_queue_drain or terrace_step_end has returned. `options` may be NULL here and
- * below. */
+/* Makes a queue of the runtime's backend. Its work runs on other threads: outputs are there once
+ * terrace_queue_drain or terrace_step_end has returned. `options` may be NULL here and below. */
 TERRACE_API terrace_status terrace_queue_open(terrace_runtime* runtime,
                                               const terrace_queue_options* options,
                                               terrace_queue** queue);
@@ -265,9 +264,9 @@ TERRACE_API terrace_status terrace_queue_wrap_caller(terrace_runtime* runtime,
                                                      terrace_queue** queue);
 
 /* Makes a queue of a stream of CUDA (a cudaStream_t; NULL is the default stream), on backend cuda.
- * Work is put on the stream by the call that enqueues it: behind what the engine has put there
- * before, and before what comes next. The stream must be there until the queue is closed, and all
- * steps on it, and all sequences that were lost in one; it must not be captured meanwhile.
+ * Each call that enqueues work puts it on the stream: after the engine's work there so far, and
+ * before the engine's next work. The stream must be there until the queue is closed, and all steps
+ * on it, and all sequences that were lost in one; it must not be captured meanwhile.
  *
  * Errors   TERRACE_UNSUPPORTED: the library was built without CUDA; TERRACE_INVALID_ARGUMENT:
  *          another backend; those of the device */
@@ -291,10 +290,10 @@ typedef struct terrace_sequence_options {
 } terrace_sequence_options;
 #define TERRACE_SEQUENCE_OPTIONS_INIT {sizeof(terrace_sequence_options), 0}
 
-/* The hints that policies need of an engine beside keys and values (terrace_prompt_hints). */
+/* The hints that policies need of an engine besides keys and values (terrace_prompt_hints). */
 typedef struct terrace_needs {
   size_t size;
-  size_t query_window_tokens; /* queries of so many last positions of a prompt; 0: none */
+  size_t query_window_tokens; /* queries of so many last positions of a prompt; 0: not needed */
   /* 1: keys before RoPE, of prompts' tokens or, for some retention policies, of all tokens. */
   int32_t pre_rope_keys;
   int32_t attention_scores; /* 1: attention weights of prompts' tokens */
@@ -305,29 +304,30 @@ typedef struct terrace_needs {
 
 /* Opens an empty sequence; `options` may be NULL.
  *
- * Errors   TERRACE_OUT_OF_MEMORY: also where a sequence of the expected tokens would have no room
- *          in all of the device memory that the settings grant, in steps of one token and without
- *          its cache, and placement is offload */
+ * Errors   TERRACE_OUT_OF_MEMORY: also if placement is offload and a sequence of the expected
+ * tokens would not fit in the whole device memory that the settings grant, in steps of one token
+ *          and without its cache */
 TERRACE_API terrace_status terrace_sequence_open(terrace_runtime* runtime,
                                                  const terrace_sequence_options* options,
                                                  terrace_sequence** sequence);
 
-/* Closes it: its memory is given back at once, or when the step that it is in has been closed. */
+/* Closes it: its memory is given back at once, or when its open step has been closed. */
 TERRACE_API void terrace_sequence_close(terrace_sequence* sequence);
 
-/* Returns how many tokens it has: a step's are added when the step ends. Of NULL: 0. */
+/* Returns how many tokens it has: a step's are added when the step ends. Returns 0 for NULL. */
 TERRACE_API size_t terrace_sequence_length(const terrace_sequence* sequence);
 
-/* Returns its state. Of NULL: TERRACE_PHASE_LOST. */
+/* Returns its state, TERRACE_PHASE_LOST for NULL. */
 TERRACE_API terrace_phase terrace_sequence_phase(const terrace_sequence* sequence);
 
-/* Says what hints its steps have to bring: sets those fields that `needs->size` has room for. */
+/* Returns the hints that its steps have to bring: sets those fields that `needs->size` has room
+ * for. */
 TERRACE_API terrace_status terrace_sequence_needs(const terrace_sequence* sequence,
                                                   terrace_needs* needs);
 
 /* Announces that the next `tokens` tokens are a prompt, or more of one, that comes in steps in
- * pieces of any size. They attend exactly, and are indexed together. 0 ends a
- * prompt that will not come whole: what there is of it is indexed.
+ * pieces of any size. The tokens attend exactly, and are indexed together. 0 ends a prompt early:
+ * the tokens that have come are indexed.
  *
  * Errors   TERRACE_INVALID_ARGUMENT: the sequence is not idle, or would get too long; those of
  *          indexing what is there: TERRACE_OUT_OF_MEMORY, TERRACE_NOT_READY. A prompt that was to
@@ -347,14 +347,15 @@ TERRACE_API terrace_status terrace_sequence_truncate(terrace_sequence* sequence,
 TERRACE_API terrace_status terrace_sequence_fork(terrace_sequence* sequence,
                                                  terrace_sequence** twin);
 
-/* Gives up all device memory; resume brings back what a step needs.
+/* Gives up all device memory; resume brings back the rows that a step needs.
  *
  * Errors   TERRACE_UNSUPPORTED: a policy that keeps everything (full) has no copy on the host;
  *          TERRACE_INVALID_ARGUMENT: not idle, or not paused; TERRACE_NOT_READY */
 TERRACE_API terrace_status terrace_sequence_pause(terrace_sequence* sequence);
 TERRACE_API terrace_status terrace_sequence_resume(terrace_sequence* sequence);
 
-/* Returns 1 where the next step would wait for no index to be built, else 0. Of NULL: 0. */
+/* Returns 1 if the next step would not wait for an index that is being built, otherwise 0, also for
+ * NULL. */
 TERRACE_API int terrace_sequence_index_ready(const terrace_sequence* sequence);
 
 /* Waits until indexes are built. Errors: TERRACE_NOT_READY: past the setting `deadline`; those of
@@ -373,7 +374,7 @@ TERRACE_API terrace_status terrace_sequence_read_rows(terrace_sequence* sequence
                                                       size_t count, void* target,
                                                       size_t target_bytes);
 
-/* Gives what it has done and moved, as a JSON object (docs/embedding-c.md). */
+/* Gives counts of its work and moved bytes, as a JSON object (docs/embedding-c.md). */
 TERRACE_API terrace_status terrace_sequence_counters(terrace_sequence* sequence, const char** json);
 
 /* ---- Steps: one pass of a batch through all layers ------------------------------------------ */
@@ -385,8 +386,8 @@ typedef struct terrace_step_options {
   const size_t* tokens;               /* [count]; NULL: one of each */
   terrace_queue* compute;             /* of the same runtime */
   /* terrace_dtype of queries and outputs that the layers will bring. Room to convert them is made
-   * at begin, where rows still give way; a layer that brings another type fails where there is
-   * none. */
+   * at begin, while rows can still be evicted; a layer that brings another type fails if there
+   * is no room. */
   int32_t dtype;
   int32_t reserved; /* 0 */
 } terrace_step_options;
@@ -412,8 +413,8 @@ typedef struct terrace_prompt_hints {
  *
  * Element i of (token, head) of keys and values lies at
  *   token * kv_token_stride + head * kv_head_stride + i * size of the KV dtype, in bytes;
- * both strides must be given. Terrace does not look whether rows are finite: who rounds f32 to f16
- * has to refuse what f16 cannot hold. */
+ * both strides must be given. Terrace does not check whether rows are finite: a caller that rounds
+ * f32 to f16 has to refuse numbers that f16 cannot hold. */
 typedef struct terrace_tensors {
   size_t size;
   const void* query;      /* [tokens, query_heads, head_dim], after RoPE */
@@ -422,8 +423,8 @@ typedef struct terrace_tensors {
   size_t kv_token_stride; /* bytes */
   size_t kv_head_stride;  /* bytes */
   void* output;           /* out [tokens, query_heads, head_dim] */
-  /* terrace_dtype of queries and outputs. Computed is in f32; outputs are rounded to the nearest,
-   * ties to even. */
+  /* terrace_dtype of queries and outputs. Terrace computes in f32; outputs are rounded to the
+   * nearest, ties to even. */
   int32_t dtype;
   int32_t reserved;     /* 0 */
   size_t query_stride;  /* from token to token, in numbers; 0: packed */
@@ -432,7 +433,7 @@ typedef struct terrace_tensors {
    * to have in this layer, projected from the layer before's input; in layer 0 the queries. */
   const float* speculated_query;
   size_t speculated_query_stride;           /* numbers; must be given with speculated_query */
-  const terrace_prompt_hints* const* hints; /* [sequences], NULL for those without; or NULL */
+  const terrace_prompt_hints* const* hints; /* [sequences], NULL for a sequence without; or NULL */
 } terrace_tensors;
 #define TERRACE_TENSORS_INIT \
   {sizeof(terrace_tensors), NULL, NULL, NULL, 0, 0, NULL, TERRACE_DTYPE_F32, 0, 0, 0, NULL, 0, NULL}
@@ -448,7 +449,7 @@ typedef struct terrace_view {
   size_t sinks_begin; /* positions [begin, end) */
   size_t sinks_end;
   size_t window_begin;
-  size_t window_end;              /* behind the step's own token */
+  size_t window_end;              /* after the step's own token */
   void* const* selected;          /* [lists, selected_stride] pointers to rows; device memory */
   const uint32_t* selected_count; /* [lists]; device memory */
   size_t selected_stride;
@@ -459,8 +460,8 @@ typedef struct terrace_view {
 /* Begins a step of all these sequences, with tokens from their lengths on: makes room for them.
  * Several tokens of a sequence are a piece of its announced prompt, or a draft, which is decoded
  * token by token. A sequence that cannot begin takes no part, and terrace_step_status says why.
- * Until the step has ended, nothing but length, phase and needs may be asked of the sequences; they
- * may be closed.
+ * Until the step has ended, only length, phase and needs of the sequences may be read; they may be
+ * closed.
  *
  * Errors   TERRACE_INVALID_ARGUMENT: no sequences, or a sequence or queue of another runtime */
 TERRACE_API terrace_status terrace_step_begin(terrace_runtime* runtime,
@@ -477,21 +478,21 @@ TERRACE_API terrace_status terrace_step_begin(terrace_runtime* runtime,
 TERRACE_API terrace_status terrace_step_attend(terrace_step* step, uint32_t layer,
                                                const terrace_tensors* tensors);
 
-/* The same without attention, of steps of one token a sequence; no output is asked for. `views`
- * [sequences] are set; that of a sequence which has failed stays as it is. The rows are read by
- * work that is on the compute queue before the step's next call.
+/* As terrace_step_attend, without attention, for steps of one token a sequence; no output is
+ * needed. `views` [sequences] are set; that of a sequence which has failed stays as it is. The rows
+ * are read by work that is on the compute queue before the step's next call.
  *
  * Errors   as terrace_step_attend; TERRACE_INVALID_ARGUMENT: several tokens; TERRACE_UNSUPPORTED:
- *          the policy needs a logit bias or estimates (wave: set wave.estimated_share to 0).
- *          A sequence's status is TERRACE_NOT_READY where it attends to rows that lie on the host
+ *          the policy needs a logit bias or estimates (wave: set wave.estimated_share to 0). A
+ *          sequence's status is TERRACE_NOT_READY where it attends to rows that lie on the host
  *          alone: before its index is built, and in prompts */
 TERRACE_API terrace_status terrace_step_gather(terrace_step* step, uint32_t layer,
                                                const terrace_tensors* tensors,
                                                terrace_view* const* views);
 
 /* Enqueues the storing of one layer's rows alone, where the engine has computed the attention of a
- * prompt itself: for steps of pieces of announced prompts. Of the tensors, queries and output are
- * not looked at.
+ * prompt itself: for steps of pieces of announced prompts. The tensors' query and output
+ * are ignored.
  *
  * Errors   as terrace_step_attend; TERRACE_INVALID_ARGUMENT: tokens that decode, or of a prompt
  *          that selects (retrieval.prompts); TERRACE_UNSUPPORTED: a retention policy, which goes by
@@ -501,26 +502,26 @@ TERRACE_API terrace_status terrace_step_append(terrace_step* step, uint32_t laye
 
 /* Ends the step, once all layers are enqueued: looks after the caches beside their compute, and
  * waits until rows are on the host and compute is done. Each sequence that has not failed gets
- * longer by its tokens, or by accepted[i] of them (NULL: all): the others of a draft are as if they
- * had never been.
+ * longer by its tokens, or by accepted[i] of them (NULL: all): a draft's other tokens are dropped,
+ * without effect.
  *
  * Shapes   accepted [sequences]
  * Errors   TERRACE_INVALID_ARGUMENT: not all layers were attended to, or more accepted than there
- *          are: the step goes on; else it has been given up: failures of work that the sequences
- *          share. A failure of one sequence is not this call's but terrace_step_status's */
+ *          are: the step goes on. For other errors it is abandoned: failures of work that
+ *          the sequences share. terrace_step_status returns the failure of a single sequence */
 TERRACE_API terrace_status terrace_step_end(terrace_step* step, const size_t* accepted);
 
-/* Returns what has failed of a sequence, by its place in the step, with the message:
- * TERRACE_OK, or why it took no part, or why its tokens were not kept. It is as before the step,
- * unless its phase says that it is lost. TERRACE_INVALID_ARGUMENT also where there is no such
+/* Returns the status of a sequence, by its place in the step, and sets the message: TERRACE_OK, or
+ * why it took no part, or why its tokens were not kept. A failed sequence is as before the
+ * step, unless its phase says that it is lost. TERRACE_INVALID_ARGUMENT also if there is no such
  * place. */
 TERRACE_API terrace_status terrace_step_status(const terrace_step* step, size_t sequence);
 
 /* Returns how many sequences it was begun with. */
 TERRACE_API size_t terrace_step_sequences(const terrace_step* step);
 
-/* Closes the step. One that has not ended is given up: no sequence gets longer. It waits for what
- * is enqueued. */
+/* Closes the step. A step that has not ended is abandoned: no sequence gets longer. The call waits
+ * for enqueued work. */
 TERRACE_API void terrace_step_close(terrace_step* step);
 
 #ifdef __cplusplus

@@ -6,7 +6,7 @@
 namespace terrace::bindings {
 namespace {
 
-// It has a fixed size, so that keeping a message never fails.
+// The buffer has a fixed size, so that keeping a message never fails.
 thread_local std::array<char, Error::text_capacity + 1> last_message{};
 
 constexpr terrace_status code_of(Errc code) noexcept {

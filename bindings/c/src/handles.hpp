@@ -1,5 +1,5 @@
-// The insides of handles. A handle owns its own part, and shares those that the part stands on:
-// members are declared in the order in which they may go last, so that closing in any order is
+// The insides of handles. A handle owns its own part, and shares the parts that it needs. Members
+// are declared in the order in which they may be destroyed last, so that closing in any order is
 // safe.
 #pragma once
 

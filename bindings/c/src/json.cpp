@@ -8,7 +8,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Settings come from callers, who may call bytes text that are none.
+// Settings come from callers, and their text may be invalid UTF-8.
 std::string written(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

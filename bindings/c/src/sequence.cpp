@@ -12,7 +12,7 @@ static_assert(static_cast<int>(SequencePhase::step) == TERRACE_PHASE_STEP);
 static_assert(static_cast<int>(SequencePhase::paused) == TERRACE_PHASE_PAUSED);
 static_assert(static_cast<int>(SequencePhase::lost) == TERRACE_PHASE_LOST);
 
-/// Does a call's `work` on a sequence whose runtime is open.
+/// Runs a call's `work` on a sequence of an open runtime.
 template <typename Work>
 terrace_status on_sequence(std::string_view call, terrace_sequence* handle, Work work) {
   return guarded([&]() -> Status {
@@ -22,8 +22,9 @@ terrace_status on_sequence(std::string_view call, terrace_sequence* handle, Work
   });
 }
 
-/// Errors: out_of_memory: a sequence of so many tokens has no room in an empty device, in steps of
-/// one token. Its cache would give way; where rows stay until memory runs short, so would these.
+/// Errors: out_of_memory: a sequence of so many tokens does not fit in an empty device, in steps of
+/// one token. Its cache does not count, and rows that stay only until memory runs short do not:
+/// both can be evicted.
 Status check_room(Runtime& runtime, std::size_t tokens) {
   if (tokens == 0 || runtime.options().placement != Placement::offload) return {};
   TERRACE_ASSIGN(const MemoryNeed need, runtime.memory_need({.tokens = tokens}));

@@ -25,7 +25,7 @@ inline constexpr std::size_t struct_bytes_max = 4096;
 
 /// Returns the caller's struct: fields that it does not have are those of `defaults`.
 ///
-/// Errors   invalid_argument: NULL, or a size that is none; unsupported: fields of a newer version
+/// Errors   invalid_argument: NULL, or an impossible size; unsupported: fields of a newer version
 ///          that are not zero
 template <typename T>
 Result<T> read_struct(const T* given, T defaults, std::size_t size_min, std::string_view name) {
@@ -40,7 +40,7 @@ Result<T> read_struct(const T* given, T defaults, std::size_t size_min, std::str
   return defaults;
 }
 
-/// The same where NULL stands for the defaults.
+/// As read_struct, but NULL means the defaults.
 template <typename T>
 Result<T> read_optional_struct(const T* given, T defaults, std::string_view name) {
   if (given == nullptr) return defaults;
@@ -48,7 +48,7 @@ Result<T> read_optional_struct(const T* given, T defaults, std::string_view name
 }
 
 /// Sets the fields that the caller's struct has. Fields of a newer version are zero.
-/// Errors: invalid_argument: NULL, or a size that is none.
+/// Errors: invalid_argument: NULL, or an impossible size.
 template <typename T>
 Status write_struct(T* target, T value, std::string_view name) {
   static_assert(std::is_trivially_copyable_v<T> && std::is_standard_layout_v<T>);

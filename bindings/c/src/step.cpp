@@ -35,7 +35,7 @@ Result<std::vector<StepMember>> take_members(const terrace_step_options& options
   return members;
 }
 
-/// A step of one open runtime. Its own calls say the rest.
+/// Runs `work` on a step whose runtime is open. The step's own calls check everything else.
 template <typename Work>
 terrace_status on_step(std::string_view call, terrace_step* step, Work work) {
   return guarded([&]() -> Status {
@@ -56,7 +56,8 @@ terrace_status enqueue_layer(std::string_view call, terrace_step* step, std::uin
   });
 }
 
-/// Work on the compute queue may outlast a sequence that does not come to rest, and waits for it.
+/// Work on the compute queue may outlast a sequence that cannot be quiesced, so the queue must
+/// stay.
 void keep_queue_for_lost(terrace_step& step) {
   for (const auto& one : step.sequences) {
     if (one->sequence->phase() == SequencePhase::lost) one->compute = step.compute;

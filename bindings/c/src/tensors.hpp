@@ -18,7 +18,7 @@ struct LayerTensors {
   std::vector<PromptHints> hints = {};
 };
 
-/// Errors: those of read_struct; invalid_argument: a dtype that is none.
+/// Errors: those of read_struct; invalid_argument: an unknown dtype.
 [[nodiscard]] Result<LayerTensors> read_tensors(const terrace_tensors* given,
                                                 std::size_t sequences);
 

@@ -1,4 +1,4 @@
-// Plain numbers of C's interface as the types that they stand for.
+// Conversions of plain numbers of the C interface to their types.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@ namespace nb = nanobind;
 namespace terrace::python {
 namespace {
 
-/// What messages show of an object: what Python shows, where that is short.
+/// Returns the text that messages show for an object: Python's, if that is short.
 std::string shown(nb::handle object) {
   constexpr std::size_t most = 40;
   const nb::object text = nb::steal(PyObject_Repr(object.ptr()));

@@ -1,5 +1,5 @@
-// What Python hands over, read by the names that messages give it: nanobind's own casters answer
-// with the whole signature, and say neither which argument does not fit nor why.
+// Reading of Python's arguments, with errors that name the argument: nanobind's own casters answer
+// with the whole signature, and say neither which argument is wrong nor why.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -28,10 +28,10 @@ struct GivenObject {
 [[nodiscard]] std::size_t read_number(std::string_view name, GivenNumber given,
                                       std::size_t most = std::numeric_limits<std::size_t>::max());
 
-/// The same for a layer, a head or a position.
+/// Reads a layer, a head or a position.
 [[nodiscard]] std::uint32_t read_index(std::string_view name, GivenNumber given);
 
-/// The same for a list of numbers, or anything that has them one by one.
+/// Reads a list of numbers, or any other iterable of numbers.
 [[nodiscard]] std::vector<std::size_t> read_numbers(
     std::string_view name, GivenNumbers given,
     std::size_t most = std::numeric_limits<std::size_t>::max());
@@ -87,7 +87,7 @@ struct type_caster<terrace::python::GivenObject> {
   }
 };
 
-// None comes through, to be refused by name.
+// None is let through, so that the error can name the argument.
 template <>
 struct has_arg_defaults<terrace::python::GivenObject> : std::true_type {};
 template <>

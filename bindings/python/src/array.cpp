@@ -9,7 +9,7 @@ namespace nb = nanobind;
 namespace terrace::python {
 namespace {
 
-// The table of functions behind __dlpack_c_exchange_api__, as DLPack 1 lays it out.
+// The table of functions that __dlpack_c_exchange_api__ points to, in DLPack 1's layout.
 struct ExchangeHeader {
   std::uint32_t major = 0;
   std::uint32_t minor = 0;
@@ -39,8 +39,8 @@ const ExchangeApi* find_api(PyTypeObject* type) noexcept {
   return api == nullptr || api->view == nullptr ? nullptr : api;
 }
 
-/// A type of arrays: how its memory is had, and which of its arrays mean something else than their
-/// memory says.
+/// A type of arrays: how to get at their memory, and which arrays have a meaning that their memory
+/// does not show.
 struct ArrayType {
   PyTypeObject* type = nullptr;
   const ExchangeApi* api = nullptr;
@@ -57,8 +57,8 @@ struct ArrayType {
   ArrayType() = default;
 };
 
-/// Remembers the types that were seen last: an engine hands over the same over and over. Types are
-/// kept, so that none takes the address of another. Guarded by the GIL.
+/// Remembers the types that were seen last: an engine passes the same types again and again. Types
+/// are kept alive, so that no new type gets the address of an old one. Guarded by the GIL.
 const ArrayType& type_of(PyTypeObject* type) noexcept {
   static std::array<ArrayType, 4> seen;
   static std::size_t next = 0;
@@ -72,7 +72,7 @@ const ArrayType& type_of(PyTypeObject* type) noexcept {
   return place = ArrayType(type);
 }
 
-/// Whether an attribute, or what a method gives, is true. One that fails is not.
+/// Whether an attribute, or the result of a method, is true. A failed look-up is not true.
 bool is_true(PyObject* found) noexcept {
   const auto object = nb::steal(found);
   const int answer = found == nullptr ? 0 : PyObject_IsTrue(found);

@@ -1,5 +1,5 @@
-// An array of another library (NumPy, PyTorch, whatever speaks DLPack or the buffer protocol), as
-// an argument of this module's functions: memory that is not copied, and the object that owns it.
+// An array of another library (NumPy, PyTorch, any with DLPack or the buffer protocol), as an
+// argument of this module's functions: memory that is not copied, and the object that owns it.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -27,10 +27,10 @@ struct Array {
   [[nodiscard]] std::size_t numbers() const noexcept;
   [[nodiscard]] std::size_t bytes() const noexcept { return numbers() * dtype.bits / 8; }
 
-  /// Reads `object`, to write to it where `writable`. Returns why it cannot be read, as what a
-  /// message says behind the array's name; empty: it was read. Needs the GIL. Libraries that give C
-  /// functions for it (DLPack's __dlpack_c_exchange_api__, as PyTorch does) are asked by them:
-  /// __dlpack__ takes them 15 us.
+  /// Reads `object`, to write to it where `writable`. Returns why it cannot be read, as the part of
+  /// a message after the array's name; empty: it was read. Needs the GIL. If the library offers C
+  /// functions for this (DLPack's __dlpack_c_exchange_api__, as PyTorch does), they are used: its
+  /// __dlpack__ takes 15 us.
   [[nodiscard]] std::string read(nanobind::handle object, bool writable);
 
  private:
@@ -60,7 +60,7 @@ struct type_caster<terrace::python::GivenArray> {
   }
 };
 
-// None comes through, to be refused by name where an array has to be.
+// None is let through, so that the error can name the argument if an array is required.
 template <>
 struct has_arg_defaults<terrace::python::GivenArray> : std::true_type {};
 

@@ -62,8 +62,8 @@ Config config_of(const nb::object& given) {
 void add_config(nb::module_& module) {
   nb::class_<Config>(module, "Config", R"(Settings: the keys of the command line.
 
-Settings that are made by hand win over the environment, which wins over files, whatever comes
-first. A runtime copies what it reads.)")
+Settings from the constructor or `set` win over the environment, which wins over files, in any
+order of calls. A runtime copies its settings.)")
       .def(
           "__init__",
           [](Config* self, const nb::object& settings) {
@@ -78,8 +78,8 @@ first. A runtime copies what it reads.)")
           R"(Makes settings that are at their defaults, but for those given:
 {"retrieval.budget": 0.1}.
 
-Raises InvalidArgument for a key that is not there, and names the nearest, or for a value that
-the key does not accept.)")
+Raises InvalidArgument for an unknown key, and names the nearest one, or for a value that the key
+does not accept.)")
       .def(
           "load",
           [](Config& config, const nb::object& path) {
@@ -91,8 +91,8 @@ the key does not accept.)")
           "path"_a, nb::sig("def load(self, path: str | os.PathLike[str]) -> None"),
           R"(Reads a file of YAML or JSON, as `terrace tune --write-config` writes it.
 
-Raises StoreError where the file cannot be read, InvalidArgument with file, line and what is
-wrong there: keys before it are set.)")
+Raises StoreError if the file cannot be read, InvalidArgument with file, line and the fault: keys
+before it are set.)")
       .def(
           "parse",
           [](Config& config, const std::string& text, const std::string& name) {
@@ -100,8 +100,7 @@ wrong there: keys before it are set.)")
               return terrace_config_parse(c, text.c_str(), name.c_str());
             });
           },
-          "text"_a, "name"_a = "text",
-          "Reads the same of a text; `name` stands for it in messages.")
+          "text"_a, "name"_a = "text", "Reads settings from a text; messages call it `name`.")
       .def(
           "load_environment",
           [](Config& config) {
@@ -110,8 +109,8 @@ wrong there: keys before it are set.)")
           },
           R"(Reads the variables of the process, as TERRACE_CACHE_POLICY for cache.policy.
 
-Raises InvalidArgument for a value that a key does not accept, or for a variable that is no key's
-and nearly has the name of one: TERRACE_CACHE_POLCY. Other variables are passed over.)")
+Raises InvalidArgument for a value that a key does not accept, or for a variable with nearly the
+name of a key: TERRACE_CACHE_POLCY. Other variables are ignored.)")
       .def("__setitem__", &set, "key"_a, "value"_a,
            nb::sig("def __setitem__(self, key: str, value: object) -> None"),
            "Sets one key. Numbers and booleans are written as text.")

@@ -9,7 +9,7 @@
 
 namespace terrace::python {
 
-/// A status with its message. Of TERRACE_OK the message is empty.
+/// A status with its message. The message of TERRACE_OK is empty.
 struct Failure {
   terrace_status status = TERRACE_OK;
   std::string message;
@@ -18,7 +18,7 @@ struct Failure {
 /// Returns what this thread's last call failed with, if its status is not TERRACE_OK. Needs no GIL.
 [[nodiscard]] Failure failure_of(terrace_status status);
 
-/// Makes the exception of terrace.errors that stands for a failure.
+/// Makes the exception of terrace.errors for a failure.
 [[nodiscard]] nanobind::object exception_of(const Failure& failure);
 
 /// Sets an exception in Python, and returns it to be thrown.

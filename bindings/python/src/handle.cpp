@@ -39,7 +39,7 @@ void check_may_start_threads() {
   int started = -1;
   if (forks_at_start.compare_exchange_strong(started, now) || started == now) return;
   raise_invalid(
-      "this process was forked from one that had opened a runtime, whose threads stayed behind: "
+      "this process was forked from one that had opened a runtime, and has none of its threads: "
       "start the process by the method spawn");
 }
 

@@ -1,6 +1,6 @@
 // Handles of the C interface as Python holds them. Calls leave the GIL to other threads, come one
-// at a time to a handle, and are refused in the child of a fork, which has the handles but none of
-// the threads behind them. Handles that are still open when Python ends are closed then.
+// at a time to a handle, and are refused in the child of a fork, which has the handles but not the
+// threads that serve them. Handles that are still open when Python ends are closed then.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -55,13 +55,13 @@ class Handle final : public OpenHandle {
     run<std::unique_lock<std::shared_mutex>>(call);
   }
 
-  /// The same for calls that the C interface allows to come at once.
+  /// As use(), for calls that the C interface allows from several threads at once.
   template <typename Call>
   void share(Call&& call) {
     run<std::shared_lock<std::shared_mutex>>(call);
   }
 
-  /// The same as use() in a thread that has no GIL: returns what fails. Not in the child of a fork.
+  /// As use(), in a thread without the GIL: returns the failure. Not in the child of a fork.
   template <typename Call>
   Failure call_alone(Call&& call) {
     return locked<std::unique_lock<std::shared_mutex>>(call);
@@ -70,10 +70,9 @@ class Handle final : public OpenHandle {
   /// For calls that take several handles: raises in the child of a fork. Needs the GIL.
   void check_process() const {
     if (forks_ == forks()) return;
-    raise_invalid(
-        std::string(what_) +
-        " was opened before this process forked, and its threads stayed behind: start the "
-        "process by the method spawn, and open a runtime in it");
+    raise_invalid(std::string(what_) +
+                  " was opened before this process forked, and has no threads here: start the "
+                  "process by the method spawn, and open a runtime in it");
   }
 
   [[nodiscard]] std::shared_lock<std::shared_mutex> lock() { return std::shared_lock(mutex_); }
@@ -120,7 +119,7 @@ class Handle final : public OpenHandle {
   unsigned forks_;
 };
 
-/// Makes a handle that is closed when Python ends, if nobody does so before.
+/// Makes a handle that is closed when Python ends, if it is still open then.
 template <typename H, typename T>
 std::shared_ptr<H> hold(std::string_view what, T* opened) {
   auto handle = std::make_shared<H>(what, opened);

@@ -76,7 +76,7 @@ Made by Runtime.open_queue, wrap_caller or wrap_stream.)")
            R"(Waits until all that was enqueued is done, or `timeout` seconds. Ctrl-C ends the
 wait.
 
-Raises NotReady: not in time, the work goes on; else what the work failed with.)")
+Raises NotReady: not in time, the work goes on; otherwise the error of the work.)")
       .def(
           "close", [](Queue& queue) { close_without_gil(*queue.handle); },
           "Closes the queue. Steps on it keep it until they are closed.");
@@ -125,21 +125,22 @@ void add_memory_need(RuntimeClass& cls) {
 
 tokens: that it grows to. step_tokens: of a prompt's largest piece. prompt_tokens: of its first
 prompt, 0 if not known. draft_tokens: of its largest draft. later_prompt_tokens: of its longest
-prompt behind the first one. cache_sharers: sequences that share the cache, this one included, 0
-for those now and this one. dtype: of queries and outputs, as in begin_step.
+later prompt. cache_sharers: sequences that share the cache, this one included; 0: the present
+sharers and this one. dtype: of queries and outputs, as in begin_step.
 
-Steps find room where device_held, device_cache and device_step of all sequences and the largest
-device_shared fit into device.memory together: held while it decodes, its share of the cache, a
-step's own, what all sequences of a step share. host_rows, host_index and host_rest count against
-host.memory, beside a region of pages of 64 MiB. index_bytes: what a step scans; in the others, too.
+Steps find room if device_held, device_cache and device_step of all sequences and the largest
+device_shared fit into device.memory together: memory held while it decodes, its share of the cache,
+memory of its step, memory that all sequences of a step share. host_rows, host_index and host_rest
+count against host.memory, beside a region of pages of 64 MiB. index_bytes: indexes that a step
+scans; counted in the other fields, too.
 
 Raises InvalidArgument: no sequence gets that long.)");
 }
 
 void add_queries(RuntimeClass& cls) {
   cls.def("traits", &traits, nb::sig("def traits(self) -> dict[str, typing.Any]"),
-          R"(Returns what the runtime is (docs/embedding-c.md has the fields): its backend and
-why it was chosen, the policies, what they need of an engine and what they give.)")
+          R"(Returns the runtime's traits (docs/embedding-c.md has the fields): its backend and
+why it was chosen, the policies, their needs and their abilities.)")
       .def(
           "device_bytes",
           [](Runtime& runtime, GivenNumber tokens) {
@@ -164,7 +165,7 @@ decodes up to `tokens` tokens one by one: memory_need's device_held.)")
             });
             return count;
           },
-          "How many sequences there are, with those that only a step keeps.")
+          "How many sequences exist, including those that only a step keeps.")
       .def_prop_ro("layers", [](const Runtime& runtime) { return runtime.shape.layers; })
       .def_prop_ro("query_heads", [](const Runtime& runtime) { return runtime.shape.query_heads; })
       .def_prop_ro("kv_heads", [](const Runtime& runtime) { return runtime.shape.kv_heads; })
@@ -179,8 +180,8 @@ void add_queue_makers(RuntimeClass& cls) {
            return make_queue(runtime, name, false, &terrace_queue_open);
          },
          "name"_a = "compute",
-         R"(Makes a queue of the backend, whose work is done behind the caller's back: outputs
-are there once Step.end or Queue.drain has returned.)")
+         R"(Makes a queue of the backend. Its work runs on other threads: outputs are there
+once Step.end or Queue.drain has returned.)")
       .def(
           "wrap_caller",
           [](Runtime& runtime, const std::string& name) {
@@ -204,7 +205,7 @@ calling thread: backend host.)")
           "stream"_a, "name"_a = "compute",
           nb::sig("def wrap_stream(self, stream: int, name: str = 'compute') -> Queue"),
           R"(Makes a queue of a stream of CUDA: torch.cuda.current_stream().cuda_stream. The
-stream must be there until the queue and all steps on it are closed, and must not be captured
+stream must exist until the queue and all steps on it are closed, and must not be captured
 meanwhile.)");
 }
 
@@ -218,7 +219,7 @@ config: a Config, or a mapping of keys to values. dtype: that of keys and values
 bf16. Methods may be called from any thread, at once.
 
 Raises InvalidArgument: settings or shape that do not fit, by name; Unsupported: a backend or
-policy that is not there; OutOfMemory.)");
+policy that does not exist; OutOfMemory.)");
   cls.def(
       "__init__",
       [](Runtime* self, const nb::object& config, GivenNumber layers, GivenNumber query_heads,
@@ -239,8 +240,8 @@ policy that is not there; OutOfMemory.)");
   add_queue_makers(cls);
   cls.def(
       "close", [](Runtime& runtime) { close_without_gil(*runtime.handle); },
-      R"(Closes the runtime. Calls that change its sequences and steps are then InvalidArgument;
-memory and threads go with the last of them.)");
+      R"(Closes the runtime. Calls that change its sequences and steps then raise
+InvalidArgument; memory and threads are freed with the last of them.)");
 }
 
 }  // namespace terrace::python

@@ -75,7 +75,8 @@ nb::object counters(Sequence& sequence) {
 }
 
 /// The wait is the library's, up to the setting `deadline`, on a thread of its own: this one looks
-/// for signals. A wait that Ctrl-C gives up goes on until it ends, and keeps the handle meanwhile.
+/// for signals. A wait that Ctrl-C interrupts continues in its thread until it ends, and keeps the
+/// handle until then.
 void await_indexes(Sequence& sequence) {
   struct Wait {
     std::mutex mutex;
@@ -139,15 +140,15 @@ void add_queries(SequenceClass& cls) {
   cls.def("__len__", &length, "Returns how many tokens it has: a step's are added when it ends.")
       .def_prop_ro("phase", &phase, "idle, step (in one that is open), paused, lost or closed.")
       .def("needs", &needs, nb::sig("def needs(self) -> dict[str, int | bool]"),
-           R"(Returns what hints the policies need of its steps beside queries, keys and values:
+           R"(Returns the hints that policies need of its steps, besides queries, keys and values:
 query_window_tokens, pre_rope_keys, attention_scores (see Hints), speculated_query.)")
       .def("counters", &counters, nb::sig("def counters(self) -> dict[str, typing.Any]"),
-           "Returns what it has done and moved (docs/embedding-c.md has the fields).")
+           "Returns counts of its work and moved bytes (docs/embedding-c.md has the fields).")
       .def("index_ready", &index_ready, "Returns whether the next step would wait for no index.")
       .def("await_indexes", &await_indexes,
            R"(Waits until indexes are built, up to the setting `deadline`. Ctrl-C ends the wait.
 
-Raises NotReady: not in time; else what building failed with, which is tried again.)")
+Raises NotReady: not in time; otherwise the error of building, which is tried again.)")
       .def("read_rows", &read_rows, "layer"_a, "kv_head"_a, "positions"_a, "target"_a,
            nb::sig("def read_rows(self, layer: int, kv_head: int, positions: "
                    "collections.abc.Sequence[int], target: typing.Any) -> None"),
@@ -167,8 +168,7 @@ void add_changes(SequenceClass& cls) {
          },
          "tokens"_a, nb::sig("def begin_prompt(self, tokens: int) -> None"),
          R"(Announces that the next tokens are a prompt, or more of one, that comes in steps of
-any size: they attend exactly, and are indexed once all are there. 0 ends a prompt that will not
-come whole.)")
+any size: they attend exactly, and are indexed after the last one. 0 ends a prompt early.)")
       .def(
           "truncate",
           [](Sequence& sequence, GivenNumber length) {
@@ -194,8 +194,8 @@ Raises Unsupported for a policy that has no copy on the host (full).)")
 void add_sequence(nb::module_& module) {
   SequenceClass cls(module, "Sequence", R"(The keys and values of one sequence of tokens.
 
-Made by Runtime.open_sequence, or fork. While it is in a step that is open, only its length,
-phase and needs may be asked, and it may be closed.)");
+Made by Runtime.open_sequence, or fork. While it is in an open step, only its length, phase and
+needs may be read, and it may be closed.)");
   add_queries(cls);
   add_changes(cls);
   nb::borrow<nb::class_<Runtime>>(nb::type<Runtime>())
@@ -204,7 +204,7 @@ phase and needs may be asked, and it may be closed.)");
            R"(Opens an empty sequence. expected_tokens: how many it will have at most; 0: not
 known.
 
-Raises OutOfMemory, also where so many tokens would have no room in the granted device memory.)");
+Raises OutOfMemory, also if so many tokens would not fit in the granted device memory.)");
 }
 
 }  // namespace terrace::python

@@ -53,7 +53,7 @@ terrace_status begin(terrace_runtime* runtime, QueueHandle& queue, const Members
   return terrace_step_begin(runtime, &options, step);
 }
 
-/// Reads a number of tokens for each sequence, or none.
+/// Reads a number of tokens for each sequence; None gives an empty list.
 Tokens read_tokens(std::string_view name, GivenNumbers given, std::size_t sequences) {
   if (given.object.is_none()) return std::nullopt;
   constexpr std::size_t most = std::numeric_limits<std::uint32_t>::max();
@@ -110,7 +110,7 @@ struct HintsOfStep {
   std::vector<const terrace_prompt_hints*> pointers;
 };
 
-/// A hint's shape, of which the dimension that counts tokens is free.
+/// A hint's shape; the dimension that counts tokens may have any size.
 struct HintShape {
   std::string_view name;
   std::vector<std::size_t> sizes;
@@ -259,8 +259,8 @@ Layer read_layer(const Step& step, const GivenLayer& given) {
   return layer;
 }
 
-/// An output that shared memory with what a layer reads would change it: tensors stay as they are
-/// until the step has ended.
+/// An output must not share memory with a layer's inputs, because these must stay unchanged until
+/// the step has ended.
 void read_output_of(const Step& step, Layer& layer, GivenArray given) {
   layer.output = read_output("output", given);
   const Named output{"output", *layer.output};
@@ -410,13 +410,13 @@ void add_layers(nb::class_<Step>& cls) {
 All tokens of the first sequence, then those of the second: query and output [tokens,
 query_heads, head_dim] of f32, f16 or bf16, after RoPE; keys and values [tokens, kv_heads,
 head_dim] of the KV dtype, with any strides from token to token and head to head. speculated_query
-[tokens, query_heads, head_dim] f32, after RoPE, and hints, one or None a sequence, are wanted where
+[tokens, query_heads, head_dim] f32, after RoPE, and hints, one or None a sequence, are required if
 Sequence.needs says so.
-Nothing is copied: tensors stay as they are until the step has ended, on a queue of wrap_caller
+Nothing is copied: tensors must stay unchanged until the step has ended, on a queue of wrap_caller
 until the call returns.
 
 Raises InvalidArgument: not the layer's turn, or a tensor that does not fit; then nothing is
-enqueued. Failures of work that the sequences share come again with each later call.)")
+enqueued. Failures of work that the sequences share are raised again by each later call.)")
       .def("append", &append, "layer"_a, "keys"_a, "values"_a, "hints"_a = nb::none(),
            nb::sig("def append(self, layer: int, keys: typing.Any, values: typing.Any, hints: "
                    "collections.abc.Sequence[Hints | None] | None = None) -> None"),
@@ -424,7 +424,7 @@ enqueued. Failures of work that the sequences share come again with each later c
 steps of pieces of announced prompts.
 
 Raises as attend; InvalidArgument: tokens that decode, or of a prompt that selects
-(retrieval.prompts); Unsupported: a retention policy, which goes by queries.)")
+(retrieval.prompts); Unsupported: a retention policy, because it needs queries.)")
       .def("gather", &gather, "layer"_a, "query"_a, "keys"_a, "values"_a,
            "speculated_query"_a = nb::none(), "hints"_a = nb::none(),
            nb::sig("def gather(self, layer: int, query: typing.Any, keys: typing.Any, values: "
@@ -432,10 +432,10 @@ Raises as attend; InvalidArgument: tokens that decode, or of a prompt that selec
                    "speculated_query: typing.Any = None, hints: "
                    "collections.abc.Sequence[Hints | None] | None = None) "
                    "-> list[dict[str, typing.Any] | None]"),
-           R"(The same without attention, for an engine with a kernel of its own, one token a
+           R"(As attend, without attention, for an engine with a kernel of its own, one token a
 sequence.
 
-Returns what each sequence attends to, None for one that has failed: blocks (addresses of blocks
+Returns the rows that each sequence attends to, None for a failed one: blocks (addresses of blocks
 of sinks and window), block_tokens, sinks and window (positions [begin, end)), selected (address
 of [lists, selected_stride] addresses of rows), selected_count (address of [lists]),
 selected_stride, lists. terrace.h says how rows lie. They are read by work on the queue before
@@ -451,14 +451,14 @@ void add_end(nb::class_<Step>& cls) {
           R"(Ends the step: each sequence that has not failed gets longer by its tokens, or by
 accepted[i] of them. Waits until rows are on the host and compute is done.
 
-Raises SequencesFailed: some sequences are as before, and `failures` says why of each; the
-others have ended well. InvalidArgument: not all layers were attended to, or more accepted than
-there are: the step goes on. Others: the step has been given up.)")
+Raises SequencesFailed: some sequences are as before, and `failures` has the reason of each; the
+others have ended well. InvalidArgument: not all layers were attended to, or accepted[i] is too
+large: the step goes on. Other errors: the step is abandoned.)")
       .def_prop_ro("failures", &failures,
                    nb::sig("def failures(self) -> dict[int, terrace.errors.Error]"),
-                   "What has failed so far, by the sequence's place in the step.")
+                   "The failures so far, by the sequence's place in the step.")
       .def("close", &close,
-           "Closes the step. One that has not ended is given up: no sequence gets longer.")
+           "Closes the step. A step that has not ended is abandoned: no sequence gets longer.")
       .def(
           "__enter__", [](nb::handle self) { return nb::borrow(self); },
           nb::sig("def __enter__(self) -> Step"))
@@ -485,12 +485,12 @@ Made by Runtime.begin_step. As a context manager it closes at the end of the blo
            R"(Begins a step of all these sequences, on a queue, with tokens[i] of each, or one.
 
 dtype: that of queries and outputs that its layers will bring, f32, f16 or bf16. Room to convert
-them is made now, where rows still give way; a layer that brings another type fails where there is
-none.
+them is made now, while rows can still be evicted; a layer that brings another type fails if there
+is no room.
 
 Several tokens are a piece of a prompt that was announced, or a draft that is decoded token by
 token. A sequence that cannot begin takes no part: Step.failures says why. Until the step has
-ended, nothing but length, phase and needs may be asked of the sequences.
+ended, only length, phase and needs of the sequences may be read.
 
 Raises InvalidArgument: no sequences, a sequence or queue of another runtime, or another dtype.)");
 }

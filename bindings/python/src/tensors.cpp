@@ -89,8 +89,8 @@ void check_address(const Named& named) {
                     " bytes in memory: give a copy, which is aligned");
 }
 
-/// Where an array's numbers lie: from the first byte to the end of the last. Strides are 0 and
-/// more.
+/// The memory of an array's numbers: from the first byte to the end of the last. Strides are not
+/// negative.
 struct Memory {
   std::uintptr_t begin = 0;
   std::uintptr_t end = 0;

@@ -25,13 +25,13 @@ struct Named {
 /// Returns f32, f16 or bf16. Errors: raises InvalidArgument for another type.
 [[nodiscard]] terrace_dtype dtype_of(const Named& named);
 
-/// Reads an array, to write to it or not. Errors: raises InvalidArgument for what is none.
+/// Reads an array, to write to it or not. Errors: raises InvalidArgument if it is not an array.
 [[nodiscard]] Array read_input(std::string_view name, GivenArray given);
 [[nodiscard]] Array read_output(std::string_view name, GivenArray given);
 
-/// Raises InvalidArgument unless the array has this shape and type, lies where it has to (on a
-/// device of CUDA, or in memory of the host) and at a whole number of its numbers, none of its
-/// entries lies before the one before it, and its rows of the last dimension are packed.
+/// Raises InvalidArgument unless the array has this shape and type, lies in the required memory (a
+/// device of CUDA, or the host), is aligned to its numbers, has no negative stride, and has a
+/// packed last dimension.
 void check_array(const Named& named, std::span<const std::size_t> shape,
                  nanobind::dlpack::dtype dtype, bool on_cuda);
 
@@ -39,14 +39,15 @@ void check_array(const Named& named, std::span<const std::size_t> shape,
 void check_packed(const Named& named, std::span<const std::size_t> shape,
                   nanobind::dlpack::dtype dtype, bool on_cuda);
 
-/// Returns from one token (dimension 0) or head (1) to the next, in numbers; what that is where
-/// there is one is of no meaning, so `packed` is returned. Errors: raises InvalidArgument where the
-/// `numbers` numbers of one reach into the next one's.
+/// Returns the stride from one token (dimension 0) or head (1) to the next, in numbers. A dimension
+/// of size 1 has no meaningful stride, so `packed` is returned. Errors: raises InvalidArgument
+/// where the `numbers` numbers of one reach into the next one's.
 [[nodiscard]] std::size_t stride_of(const Named& named, std::size_t dimension, std::size_t numbers,
                                     std::size_t packed);
 
-/// Raises InvalidArgument where an output has numbers between the first and the last of an input:
-/// ops refuse such, and say so of the sequence alone. Both are checked arrays.
+/// Raises InvalidArgument if an output overlaps the memory from an input's first to its last
+/// number: ops refuse this, too, but their error names only the sequence. `output` and `input` are
+/// checked arrays.
 void check_apart(const Named& output, const Named& input);
 
 }  // namespace terrace::python

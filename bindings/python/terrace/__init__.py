@@ -10,9 +10,9 @@
             step.attend(layer, query, keys, values, output)
         step.end()
 
-Arrays are NumPy's, PyTorch's or of any library that speaks DLPack or the buffer protocol; none is
-needed. Calls let other threads of Python run. Objects may be closed or dropped in any order. A
-process that is forked cannot use what was opened before.
+Arrays are NumPy's, PyTorch's or of any library that speaks DLPack or the buffer protocol; no
+library is required. Calls let other threads of Python run. Objects may be closed or dropped in any
+order. A process that is forked cannot use what was opened before.
 
 terrace.hf is the cache for Hugging Face transformers.
 """

@@ -1,4 +1,4 @@
-"""The command line `terrace`, which the package brings along."""
+"""The command line `terrace`, which is part of the package."""
 
 import os
 import pathlib

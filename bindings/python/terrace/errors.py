@@ -2,7 +2,7 @@
 
 
 class Error(Exception):
-    """What Terrace raises. A call that raises it has changed nothing that it does not name."""
+    """The errors that Terrace raises. A call that fails has changed only what its error names."""
 
 
 class InvalidArgument(Error, ValueError):
@@ -46,7 +46,7 @@ class InternalError(Error):
 
 
 class SequencesFailed(Error):
-    """Some sequences of a step are as they were before it; the others have ended well.
+    """Some sequences of a step have failed, and are as before the step; the others have ended well.
 
     failures: an Error for each of them, by its place in the step.
     """

@@ -1,4 +1,4 @@
-"""What sequences have done: their counters, summed."""
+"""The counters of sequences, summed."""
 
 import copy
 import dataclasses
@@ -10,13 +10,13 @@ class TerraceStats:
 
     Bytes are those that crossed the link between host and device. attended is the mean number of
     entries that a token of decoding attended to, a KV head and layer; tokens is the longest row.
-    cache_tokens is the room of a row's cache, 0 where it has none: `cache.tokens` "auto" gives a
-    cache only to selections of a block and more.
+    cache_tokens is the capacity of a row's cache, 0 if it has no cache: `cache.tokens` "auto" gives
+    a cache only to selections of a block and more.
     attention_mass is the mean share of full attention's softmax weight that steps attended to, from
-    0 to 1: sinks, window and selected rows, but not estimates that stand for several tokens. It is
-    of mass_samples samples, each of one KV head in one layer, taken every `stats.mass_every` steps
-    of a row. It is None without samples: without that setting, or with a retention policy that
-    drops tokens.
+    0 to 1: sinks, window and selected rows, but not estimates that stand for several tokens. The
+    mean is over mass_samples samples, each of one KV head in one layer, taken every
+    `stats.mass_every` steps of a row. attention_mass is None without samples: if that setting is 0,
+    or with a retention policy that drops tokens.
     """
 
     rows: int = 0
@@ -35,7 +35,7 @@ class TerraceStats:
     def hit_rate(self) -> float | None:
         """Selected rows that were in device memory, of all that were looked up.
 
-        None where none were, or where there is no cache.
+        None if no row was looked up, or if there is no cache.
         """
         looked_up = self.rows_hit + self.rows_missed
         return self.rows_hit / looked_up if looked_up and self.cache_tokens else None

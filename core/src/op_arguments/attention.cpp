@@ -92,7 +92,7 @@ Status require_rests(std::string_view name, const DecodeAttention& op) {
        {"selected", range_of(op.selected, ids)}});
 }
 
-/// Checks all of a tile but its output. There is a token.
+/// Checks all of a tile but its output. The tile has at least one token.
 Status require_tile(std::string_view name, const TileAttention& op) {
   constexpr auto signed_limit = static_cast<std::ptrdiff_t>(limit);
   return require(

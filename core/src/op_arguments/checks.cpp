@@ -8,7 +8,7 @@ namespace terrace {
 namespace op_arguments {
 namespace {
 
-// So that the sizes of what is worked in fit in 64 bits.
+// Limits the sizes of scratch memory to 64 bits.
 constexpr std::size_t heads_max = std::size_t{1} << 24;
 
 tl::unexpected<Error> overlapping(std::string_view op, const View& written, const View& other) {

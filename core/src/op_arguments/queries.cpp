@@ -8,7 +8,7 @@ using namespace op_arguments;
 
 namespace {
 
-/// Whether each number of tokens is at a multiple of its size. A device reads none elsewhere.
+/// Whether each number of tokens is at a multiple of its size. A device reads only aligned numbers.
 bool is_aligned(const std::byte* first, std::size_t stride, std::size_t tokens, Dtype dtype) {
   const auto address = reinterpret_cast<std::uintptr_t>(first);
   return (tokens == 1 ? address : address | stride) % size_bytes(dtype) == 0;

@@ -124,7 +124,7 @@ Status validate(const CacheRows& op) {
                              {op.target.numbers != nullptr, "target.numbers must be given"},
                              {op.target.blocks != nullptr && op.target.block_rows > 0,
                               "target must have blocks of at least 1 row"}}));
-  // Nobody says how many positions there are numbers of: there is one at least.
+  // The caller does not say how many positions the numbers cover: at least one.
   return require_apart(name, {{"target.numbers", range_of(op.target.numbers, op.shape.kv_heads)}},
                        {{"changes", range_of(op.changes, op.count)}});
 }

@@ -1,5 +1,5 @@
-// Products of matrices by cuBLAS, where the machine has it. It is loaded at run time: nothing needs
-// it to be built or to start.
+// Products of matrices by cuBLAS, where the machine has it. The library is loaded at run time:
+// neither the build nor the start of a program needs it.
 //
 // Tests    tests/cuda/engine_kernels_test.cpp
 #pragma once
@@ -24,8 +24,8 @@ struct CublasFunctions {
                const float* beta, float* c, int ldc);
 };
 
-/// Finds the library where the system looks for libraries. Nothing where there is none, or one
-/// without these functions. It stays loaded.
+/// Finds the library where the system looks for libraries. Returns nothing if the library or one of
+/// these functions is missing. The library stays loaded.
 [[nodiscard]] std::optional<CublasFunctions> load_cublas();
 
 /// The library on one stream.
@@ -34,7 +34,7 @@ struct CublasFunctions {
 class Cublas {
  public:
   /// Bytes of device memory that products are computed with, as the library's guide advises for the
-  /// largest devices. Without them the library would take memory itself at some later call.
+  /// largest devices. If they are not given, the library takes memory itself in a later call.
   static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
 
   /// Errors   unsupported: the library refuses the device

@@ -46,7 +46,7 @@ Result<std::unique_ptr<Arithmetic>> CudaArithmetic::create(const LlamaModel& mod
 
 CudaArithmetic::~CudaArithmetic() {
   if (cublas_ == nullptr) return;
-  // Where its device is the thread's.
+  // Runs where the thread's device is this one.
   static_cast<void>(enqueue([this](const Launch&) -> Status {
     cublas_.reset();
     return {};
@@ -342,7 +342,7 @@ Result<std::span<const float>> CudaArithmetic::read_queries(std::size_t count) {
 }
 
 Status CudaArithmetic::read_pre_rope_keys(const PieceRows::Chunk& chunk) {
-  // Rows of query, key and value, which rotate_and_pack() leaves as they are.
+  // Rows of query, key and value, which rotate_and_pack() does not change.
   const ModelConfig& config = model_.config();
   const std::size_t outputs = config.query_size() + 2 * config.kv_size();
   const float* const first =

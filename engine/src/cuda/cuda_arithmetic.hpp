@@ -1,5 +1,5 @@
 // A decoder's arithmetic as kernels on the compute queue's stream. Weights and activations lie in
-// device memory; what the host wants to see is copied behind the kernels that make it.
+// device memory; results that the host needs are copied after the kernels that make them.
 #pragma once
 
 #include <optional>
@@ -68,7 +68,7 @@ class CudaArithmetic final : public Arithmetic {
   }
   /// Projects a chunk. `rotation` says where its tokens go.
   Status project(std::size_t layer, const PieceRows::Chunk& chunk, cuda::RotateAndPack rotation);
-  /// Copies a chunk's keys as they are before RoPE to the host.
+  /// Copies a chunk's keys before RoPE to the host.
   Status read_pre_rope_keys(const PieceRows::Chunk& chunk);
   Status finish(std::size_t layer, const PieceRows::Chunk& chunk);
   /// Calls call(chunk) for all chunks of the piece.
@@ -83,16 +83,16 @@ class CudaArithmetic final : public Arithmetic {
   [[nodiscard]] MatrixProduct added_to_hidden(const PieceRows::Chunk& chunk, const float* weight,
                                               const float* source,
                                               std::size_t inputs) const noexcept;
-  /// Adds a bias of the model, where there is one.
+  /// Adds a bias of the model, if the model has it.
   Status add_bias(const float* bias, std::size_t rows, std::size_t size, float* target,
                   const cuda::Launch& launch) const;
-  /// The norms of heads behind a projection, if the model has them.
+  /// The norms of heads after a projection, if the model has them.
   [[nodiscard]] std::optional<cuda::NormaliseHeads> head_norms(const LayerWeights& weights,
                                                                std::size_t rows) const noexcept;
   [[nodiscard]] cuda::Normalise normalisation(const float* source, const float* weight,
                                               std::size_t rows) const noexcept;
 
-  /// Where a weight of the model lies on the device.
+  /// The place of a model's weight on the device.
   [[nodiscard]] const float* on_device(const float* weight) const noexcept {
     return weights_.as<float>() + (weight - model_.weights().values().data());
   }
@@ -109,7 +109,7 @@ class CudaArithmetic final : public Arithmetic {
   Duration deadline_;  ///< of each wait
   Rope rope_;
   PieceRows piece_;
-  std::unique_ptr<cuda::Cublas> cublas_;  ///< null where there is none
+  std::unique_ptr<cuda::Cublas> cublas_;  ///< null if the library is missing
 
   // Device memory.
   Buffer cublas_workspace_;
@@ -126,14 +126,14 @@ class CudaArithmetic final : public Arithmetic {
   Buffer attention_;        ///< [piece rows, query_size]
   Buffer rows_;             ///< [kv_heads, piece tokens] rows of the KV dtype
   Buffer speculated_;       ///< [piece tokens, query_size], of a piece that speculates
-  Buffer speculated_rows_;  ///< [kv_heads, chunk rows] rows that nobody reads
+  Buffer speculated_rows_;  ///< [kv_heads, chunk rows] rows that are never read
   // Locked host memory.
   Buffer seen_logits_;
   Buffer seen_unfit_;
   Buffer kept_;                ///< [layers, 2, query_size]: query, attention; once some are kept
   Buffer tokens_;              ///< u32 [piece tokens]
   Buffer seen_pre_rope_keys_;  ///< [piece tokens, kv_size], of a piece that keeps them
-  Buffer seen_query_;          ///< [tokens, query_size], once somebody asks
+  Buffer seen_query_;          ///< [tokens, query_size], after the first request for it
   Buffer seen_rows_;           ///< [kv_heads, piece tokens] rows, likewise
 };
 

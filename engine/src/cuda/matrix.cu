@@ -1,8 +1,8 @@
 // Products with weight matrices, f32 on the cores for f32: see model_kernels.hpp.
 //
-// With many rows a block makes a tile of the target: slices of both operands lie in shared memory,
-// turned so that a thread reads its rows and its outputs as vectors. With one row a warp makes an
-// output: each weight is read once.
+// For many rows, a block makes a tile of the target: slices of both operands lie in shared memory,
+// transposed so that a thread reads its rows and its outputs as vectors. For one row, a warp makes
+// an output: each weight is read once.
 #include <cuda_runtime.h>
 
 #include "device/block_scan.cuh"
@@ -23,7 +23,7 @@ constexpr unsigned padded = tile + 4;
 static_assert(threads == (tile / side) * (tile / side));
 
 /// Copies inputs [first, first + slice) of up to `tile` rows to shared memory, [slice][padded];
-/// what is not there is 0.
+/// missing inputs are 0.
 __device__ void load_slice(const float* matrix, std::size_t rows, std::size_t inputs,
                            std::size_t first, float (*shared)[padded]) {
   for (unsigned i = threadIdx.x; i < tile * slice; i += threads) {

@@ -17,7 +17,7 @@ namespace terrace::engine::cuda {
 
 using kernels::cuda::Launch;
 
-/// hidden[r] = embedding[tokens[r]]; clears the flags of what comes behind.
+/// hidden[r] = embedding[tokens[r]]; clears the flags of the kernels that follow.
 struct Embed {
   const float* embedding = nullptr;  ///< [vocabulary, size]
   const std::uint32_t* tokens = nullptr;

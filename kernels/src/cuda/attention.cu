@@ -6,7 +6,7 @@
 // another kernel merges the pieces of each head in order. Which query heads share a block, and
 // where rows lie, changes no sum.
 //
-// Where weights are wanted the logits are kept, and a last kernel turns them into weights by the
+// If weights are wanted the logits are kept, and a last kernel turns them into weights by the
 // maximum and the sum of all pieces.
 #include <cuda_runtime.h>
 
@@ -78,7 +78,7 @@ __device__ Entry entry_at(const DecodeAttention& op, const ListSections& section
   return {op.pseudo.rows[place], op.pseudo.bias == nullptr ? 0.0F : op.pseudo.bias[place]};
 }
 
-/// Where the results of a piece go: to the scratch memory, or, of the only piece, to the output.
+/// The target of a piece's results: the scratch memory, or, for the only piece, the output.
 struct PieceTarget {
   const DecodeAttention& op;
   unsigned piece;

@@ -68,7 +68,7 @@ struct Listed {
   [[nodiscard]] __device__ unsigned of(unsigned candidate) const { return candidate; }
 };
 
-/// A call: a choice among `items`, tokens or pages, whose logits lie in rows of scratch memory.
+/// A call: a choice among `items`, tokens or pages, with logits in rows of scratch memory.
 template <typename Items>
 struct Choosing {
   SelectCommon common;
@@ -80,7 +80,7 @@ struct Choosing {
   }
 };
 
-/// Makes NaN of the logits that held candidates have in the group's rows. One KV head a block.
+/// Sets the logits of held candidates in the group's rows to NaN. A block takes a KV head.
 template <unsigned capacity>
 __global__ void leave_out_held(const Calls<Choosing<Tokens>, capacity> __grid_constant__ calls) {
   const Choosing<Tokens>& call = calls.of_block();
@@ -93,8 +93,8 @@ __global__ void leave_out_held(const Calls<Choosing<Tokens>, capacity> __grid_co
   }
 }
 
-/// Replaces the logits of a row by what its query head adds to weights, their softmax or they
-/// themselves, limited; all -inf gives zeros. One query head a block.
+/// Replaces the logits of a row by its query head's share of weights: their softmax, or the limited
+/// logits themselves; if all are -inf, zeros. A block takes a query head.
 template <typename Items, unsigned capacity>
 __global__ void __launch_bounds__(softmax_threads)
     make_addends(const Calls<Choosing<Items>, capacity> __grid_constant__ calls) {
@@ -133,7 +133,8 @@ struct Choice {
   unsigned wanted;      // candidates
   std::uint32_t* keys;  // [items], in place of the weights
 
-  /// The weight of an item. With one query head its logit itself is ranked: softmax keeps order.
+  /// The weight of an item. If the group has one query head, its logit itself is ranked: softmax
+  /// keeps order.
   [[nodiscard]] __device__ float weight(unsigned i) const {
     const auto group = static_cast<unsigned>(call.common.shape.group());
     if (group == 1) return call.row(head, 0)[i];
@@ -162,7 +163,7 @@ struct Threshold {
   unsigned ties;
 };
 
-/// Held candidates come behind all others.
+/// Held candidates rank after all others.
 template <typename Items>
 __device__ void give_lowest_keys(const Choice<Items>& choice) {
   const SelectCommon& common = choice.call.common;

@@ -30,8 +30,7 @@ constexpr unsigned heads = 4;   // query heads of a block
 // Counts and rankings are in shared memory up to here, beside what kernels have there anyway.
 constexpr std::size_t shared_work_bytes = std::size_t{32} << 10;
 
-/// Returns how much shared memory work of so many words for each cluster has: all that it needs, or
-/// none.
+/// Returns the bytes of shared memory for work of so many words a cluster: all that it needs, or 0.
 __host__ __device__ constexpr std::size_t shared_work(std::size_t room, unsigned words) {
   const std::size_t bytes = room * words * sizeof(std::uint32_t);
   return bytes <= shared_work_bytes ? bytes : 0;
@@ -157,8 +156,8 @@ struct Scoring {
   }
 };
 
-/// blockIdx: tile of active clusters, behind them the rows attended anyway; KV head; call and which
-/// query heads of the group.
+/// blockIdx: tile of active clusters, then the rows attended anyway; KV head; call and part of the
+/// group's query heads.
 template <typename Elements, unsigned capacity>
 __global__ void __launch_bounds__(score_threads)
     score_clusters(const Calls<ClusterSelect, capacity> __grid_constant__ calls, float scale) {
@@ -214,7 +213,7 @@ struct ClusterList {
     const unsigned active = rows.active_count();
     auto* const weights = reinterpret_cast<float*>(marks);
     if (count == 1) {
-      // One head's order needs no softmax, whose underflow would make ties.
+      // The order of a single head needs no softmax, whose underflow would make ties.
       const float* const scores = rows.scores(first);
       for (unsigned i = threadIdx.x; i < active; i += choose_threads) {
         weights[i] = scores[i] + (of_member() ? 0.0F : rows.log_members(i));
@@ -235,7 +234,7 @@ struct ClusterList {
     for (unsigned c = threadIdx.x; c < rows.room(); c += choose_threads) marks[c] = left_out;
   }
 
-  /// Chooses clusters from the front of the ranking. One warp calls it.
+  /// Chooses clusters from the front of the ranking. A single warp calls it.
   __device__ void choose(const ListMass& mass) const {
     const unsigned active = rows.active_count();
     auto left = static_cast<unsigned>(op.common.wanted(head));

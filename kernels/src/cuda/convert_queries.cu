@@ -31,7 +31,7 @@ __host__ __device__ std::size_t runs_of_token(const KvShape& shape) {
   return divide_up(numbers_of_token(shape), run_numbers);
 }
 
-/// Reads a run of which the first `count` numbers are there.
+/// Reads the first `count` numbers of a run.
 template <typename Elements>
 __device__ void load_run(const std::byte* at, unsigned count, float* out) {
 #pragma unroll
@@ -49,7 +49,8 @@ __device__ void store_run(std::byte* at, unsigned count, const float* in) {
   }
 }
 
-// Types are a call's, and the same for all threads of a block: they are chosen where it runs.
+// The type belongs to a call and is the same for all threads of a block, so the block branches on
+// it.
 __device__ void load_run(const std::byte* at, Dtype dtype, unsigned count, float* out) {
   switch (dtype) {
     case Dtype::f32:

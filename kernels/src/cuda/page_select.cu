@@ -24,8 +24,8 @@ struct PageCall {
 };
 
 /// Copies `count` queries times `scale` to shared memory as share_queries does, but each twice, its
-/// positive elements first and its negative ones behind: against maxima and minima of keys the
-/// largest product is one dot product of twice the length.
+/// positive elements first, then its negative ones: against maxima and minima of keys the largest
+/// product is one dot product of twice the length.
 template <typename Elements>
 __device__ void share_split_queries(const float* query, unsigned count, unsigned head_dim,
                                     float scale, float* shared) {

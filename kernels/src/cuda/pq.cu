@@ -35,7 +35,7 @@ struct TableCut {
   }
 };
 
-/// One KV head's part of the op.
+/// A KV head's part of the op.
 struct PqHead {
   const PqSelect& op;
   unsigned head;

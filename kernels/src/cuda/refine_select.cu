@@ -18,7 +18,7 @@ namespace {
 
 constexpr unsigned threads = 256;  // of a block, each with one candidate
 
-/// One query head's part of the op.
+/// A query head's part of the op.
 struct RefinedQuery {
   const RefineSelect& op;
   unsigned query_head;
@@ -91,7 +91,7 @@ struct RefinedQuery {
   }
 };
 
-/// blockIdx: tile of proposed candidates, query head, call. Behind the last candidate logits are
+/// blockIdx: tile of proposed candidates, query head, call. After the last candidate logits are
 /// NaN, which ranks last.
 template <unsigned capacity>
 __global__ void __launch_bounds__(threads)

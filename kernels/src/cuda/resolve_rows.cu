@@ -1,7 +1,7 @@
 // Finding selected rows, one KV head a block: see terrace/kernels/cuda/ops.hpp.
 //
 // An entry of `seen` is seen_epoch + 1 + the place of the staging row, and the epoch passes as many
-// places with each call: so an entry is of this call exactly if it is above the epoch, and nobody
+// places with each call: so an entry is of this call exactly if it is above the epoch, and no block
 // has to know how many misses other heads have.
 #include <cuda_runtime.h>
 
@@ -38,7 +38,7 @@ __host__ __device__ constexpr std::uint32_t places_of(const ResolveRows& op) {
   return static_cast<std::uint32_t>(list_count(op.shape, op.scope) * op.id_stride);
 }
 
-/// Where a row lies in device memory, or null.
+/// Returns the address of a row in device memory, or null.
 __device__ std::byte* find_row(const ResolveRows& op, std::uint32_t position) {
   std::byte* const row = row_place(op.shape, op.resident, blockIdx.x, position);
   if (row != nullptr || op.cached.numbers == nullptr) return row;
@@ -46,7 +46,7 @@ __device__ std::byte* find_row(const ResolveRows& op, std::uint32_t position) {
   return number == 0 ? nullptr : cached_place(op.shape, op.cached, number);
 }
 
-/// One block's work.
+/// The work of a block.
 class HeadResolver {
  public:
   using Scan = BlockScan<threads>;
@@ -110,7 +110,7 @@ class HeadResolver {
     return op_.seen + static_cast<std::size_t>(blockIdx.x) * op_.seen_stride + position;
   }
 
-  /// Returns the staging row of a missed row; `first` = nobody missed it before.
+  /// Returns the staging row of a missed row; `first` = no list has missed it before.
   __device__ std::byte* stage(std::size_t place, std::uint32_t position, bool& first) const {
     const std::uint32_t entry = remembers_ ? *seen(position) : 0;
     first = !remembers_ || entry <= epoch_;

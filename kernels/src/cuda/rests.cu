@@ -1,5 +1,5 @@
-// Estimates of what a selection leaves out: see terrace/kernels/estimate.hpp, whose host kernel
-// this follows.
+// Estimates of the rows that a selection leaves out: see terrace/kernels/estimate.hpp, whose host
+// kernel this follows.
 //
 // The rows and logits of groups are made page by page, each by a block; groups are chosen as
 // candidates are; and the entries of a KV head are written by a block.
@@ -51,7 +51,7 @@ struct RestOfPage {
   [[nodiscard]] __device__ std::size_t first_group() const {
     return static_cast<std::size_t>(page) * groups();
   }
-  /// Where the groups' rows lie: at their numbers, until those that stay move together.
+  /// The groups' rows: each at its group's number, until the rows that stay are packed.
   [[nodiscard]] __device__ const std::byte** rows() const {
     return op.pseudo.rows + head * op.pseudo.stride + first_group();
   }
@@ -89,8 +89,8 @@ struct RestOfPage {
     return op.index.first_token + number() * op.groups.page_tokens;
   }
 
-  /// Says which row a group has left, and how many rows stand behind it. A warp calls it together;
-  /// lanes take 16 bytes of the rows each.
+  /// Finds the row that a group has left, and how many rows it stands for. A warp calls it
+  /// together; lanes take 16 bytes of the rows each.
   template <typename Elements>
   __device__ void average(unsigned group, const TokenRange& run) const {
     constexpr unsigned width = Elements::per_vector;
@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(choose_threads)
     const bool stands = there && left[group] > 0;
     const std::byte* const row = stands ? rows[group] : nullptr;
     unsigned found = 0;
-    // Behind the scan all rows of this turn are read; an entry's number is not above its group's.
+    // After the scan all rows of this round are read; an entry's number is not above its group's.
     const unsigned at = entries + scan.exclusive_sum(stands ? 1 : 0, found);
     if (stands) {
       rows[at] = row;

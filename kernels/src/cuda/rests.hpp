@@ -10,7 +10,7 @@
 
 namespace terrace::kernels::cuda {
 
-/// Where the parts of EstimateRest::scratch lie, in floats.
+/// The offsets of the parts of EstimateRest::scratch, in floats.
 class RestWork {
  public:
   constexpr explicit RestWork(const EstimateRest& op) noexcept

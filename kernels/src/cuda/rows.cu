@@ -28,7 +28,7 @@ constexpr unsigned short_run_blocks = 4;   // of one among others: of a token or
 constexpr unsigned extents_per_launch = 128;
 constexpr unsigned extent_units = 256;  // longer ones are cut: all take the same turns
 
-/// Tokens to store whose blocks are passed by value: the table itself is the host's.
+/// Tokens to store, with their blocks passed by value: the table itself is in host memory.
 template <unsigned block_count>
 struct StoreRun {
   StoreRows rows;  ///< rows.tokens lie in `blocks`
@@ -90,8 +90,8 @@ __global__ void store_units(const Calls<StoreRun<block_count>, capacity> __grid_
 }
 
 /// Copies `units` units, several of a thread in flight at a time; aim(i, unit) says from where and
-/// to where unit i goes, or leaves it empty. While units are on their way the thread aims those
-/// behind them: where a row lies is read over the link, too.
+/// to where unit i goes, or leaves it empty. While units are in flight the thread aims the next
+/// ones: the place of a row is read over the link, too.
 template <typename Aim>
 __device__ void copy_in_flight(std::size_t units, Aim aim) {
   Unit next[units_at_once];
@@ -118,8 +118,7 @@ __device__ void copy_in_flight(std::size_t units, Aim aim) {
   }
 }
 
-/// The rows that calls copy, those of one call behind those of another, so that all blocks of a
-/// grid share them evenly.
+/// The rows that calls copy, call after call, so that all blocks of a grid share them evenly.
 template <unsigned capacity>
 class RowsOfCalls {
  public:

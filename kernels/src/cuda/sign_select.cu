@@ -2,8 +2,8 @@
 // terrace/kernels/signs.hpp.
 //
 // A block has some pages of a query head: its warps make the logits of the pages' means, then each
-// thread those of pairs of tokens, whose signs share bytes. Products with signs are of whole
-// numbers of a byte, four at a time, exact in any order.
+// thread makes the logits of pairs of tokens, because their signs share bytes. Products with signs
+// are of whole numbers of a byte, four at a time, exact in any order.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -65,7 +65,7 @@ __device__ int bytes_of(unsigned bits) {
   return static_cast<int>((bits & 0xfU) * 0x00204081U & 0x01010101U);
 }
 
-/// One query head's part of a call.
+/// A query head's part of a call.
 struct SignQuery {
   const SignCall& call;
   unsigned query_head;
@@ -105,7 +105,7 @@ struct SignQuery {
     if (threadIdx.x % 32 == 0) base = product;
   }
 
-  /// Packs the rotated numbers, which are whole and fit in a byte, those behind the last being 0.
+  /// Packs the rotated numbers, which are whole and fit in a byte; the padding is 0.
   __device__ void pack() const {
     for (unsigned quad = threadIdx.x; quad < quad_count(); quad += threads) {
       unsigned word = 0;
@@ -125,8 +125,9 @@ struct SignQuery {
     return sum;
   }
 
-  /// Calls write(token, logit) for a token of the first half of a page and the one that lies half a
-  /// page behind it. The page's `bases` are there; `unit` is the rotated numbers', `all` their sum.
+  /// Calls write(token, logit) for a token of the first half of a page and for the token half a
+  /// page later. The page's `bases` must be computed; `unit` is the unit of the rotated numbers,
+  /// `all` their sum.
   template <typename Write>
   __device__ void score_pair(unsigned page, unsigned token, const float* bases, float unit, int all,
                              Write write) const {

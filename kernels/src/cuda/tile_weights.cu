@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(attention_threads, attention_blocks_per_proces
           memory.weights()[h * memory.split + i] = tile.scale * dot;
         });
     __syncthreads();
-    // The next queries are written meanwhile: nothing here reads the old ones.
+    // The next queries may already be written: nothing here reads the old ones.
     add_weights<Elements, heads>(rows, block, memory);
   }
 }

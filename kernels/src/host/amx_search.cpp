@@ -42,8 +42,8 @@ struct TileConfiguration {
 static_assert(sizeof(TileConfiguration) == 64);
 alignas(64) constexpr TileConfiguration whole_tiles;
 
-/// The instructions are written as they are, because a compiler's names for them take no numbers of
-/// tiles but literals.
+/// The instructions are written in assembly, because a compiler's intrinsics take only literals as
+/// numbers of tiles.
 class CpuTiles {
  public:
   CpuTiles() noexcept { _tile_loadconfig(&whole_tiles); }

@@ -1,7 +1,7 @@
 // The search for nearest centroids by products of bf16 in the tiles of a CPU that has them (AMX):
 // 16 centroids meet 16 rows in one instruction, 32 dimensions at a time.
 //
-// A sum's line is a row and its lane a centroid, so rows lie as they are: one behind the other,
+// A sum's line is a row and its lane a centroid, so rows keep their layout: one after the other,
 // their dimensions filled up with zeros to multiples of 32. Centroids are packed in tiles of 16.
 #pragma once
 
@@ -22,7 +22,7 @@ static_assert(search_rows_max % amx_rows == 0);
 /// The form that f32 numbers are given.
 enum class AmxNumbers : std::uint8_t {
   rounded = 1,  ///< to bf16, which errs by up to 2^-8 of a number
-  split = 2,    ///< to a sum of two bf16: products err by up to 2^-14, of which most cancel.
+  split = 2,    ///< to a sum of two bf16: products err by up to 2^-14, and most errors cancel.
                 ///< Takes three times the products
 };
 
@@ -74,15 +74,15 @@ void pack_amx_centroids(const AmxShape& shape, const DistanceTerms& terms,
 /// Both by the functions above, aligned to 64 bytes.
 struct AmxSearch {
   AmxShape shape;
-  const std::byte* rows = nullptr;  ///< to be read up to a multiple of 16 rows, whatever is there
+  const std::byte* rows = nullptr;  ///< readable up to a multiple of 16 rows, with any content
   std::size_t row_count = 0;        ///< at most search_rows_max
   const std::byte* centroids = nullptr;
   std::size_t centroid_count = 0;
 };
 
-/// Writes the label of each row's nearest centroid: [row_count]. With rounded numbers it may be the
-/// label of another one, whose distance differs by less than 2^-13 of it; with split numbers ties
-/// go to the lower label. Where no distance is below infinity the label is 0.
+/// Writes the label of each row's nearest centroid: [row_count]. For rounded numbers it may be the
+/// label of another centroid whose distance differs by less than 2^-13 of the least one; for split
+/// numbers ties go to the lower label. If no distance is below infinity the label is 0.
 void search_amx(const AmxSearch& search, std::uint32_t* labels) noexcept;
 
 }  // namespace terrace::kernels::host

@@ -1,13 +1,12 @@
 // Decode attention: see terrace/kernels/attention.hpp.
-//
-// One part of the work is a piece of one list for up to 8 query heads. Within it, a tile of
+// A part of the work is a piece of one list for up to 8 query heads. Within it, a tile of
 // `tile_rows` rows passes three steps: logits, weights, and the weighted sum of values, whose
 // registers hold a slab of dimensions at a time. Up to 4 heads take these steps together, so that a
 // row is widened to f32 once for all of them.
 //
-// The bytes of a tile are asked for while the tile before it is worked on: for each byte read a
-// byte of the next rows, in the order of memory. So memory is busy all the time, and neither it nor
-// the arithmetic waits for a burst of the other. Logits are to the base 2, which spares the
+// The bytes of a tile are prefetched while the tile before it is worked on: for each byte read a
+// byte of the next rows, in the order of memory. This keeps memory busy all the time, and neither
+// memory nor arithmetic waits for a burst of the other. Logits are to the base 2, which spares the
 // exponential a product: the queries are multiplied by log2(e) beforehand.
 #include "terrace/kernels/attention.hpp"
 
@@ -112,7 +111,7 @@ HWY_INLINE void exponentiate(HeadGroup& group, std::size_t h) {
   const FloatTag tag;
   float* weights = group.weights + h * tile_rows;
   float* sums = group.sums + h * lanes_max;
-  // With all logits -inf so far any finite base gives weights 0.
+  // If all logits so far are -inf, any finite base gives weights 0.
   const float maximum = group.maximum[h];
   const Floats base = hn::Set(tag, maximum == minus_infinity ? 0.0F : maximum);
   Floats sum = hn::Load(tag, sums);
@@ -125,7 +124,7 @@ HWY_INLINE void exponentiate(HeadGroup& group, std::size_t h) {
   hn::Store(sum, tag, sums);
 }
 
-/// Keeps the weights of head h for those who want them.
+/// Keeps the weights of head h, if weights are wanted.
 HWY_INLINE void keep_weights(const HeadGroup& group, std::size_t h, const Tile& tile) {
   const FloatTag tag;
   const float* weights = group.weights + h * tile_rows;
@@ -140,7 +139,7 @@ HWY_INLINE void keep_weights(const HeadGroup& group, std::size_t h, const Tile& 
   }
 }
 
-/// Adds a tile to the softmax of a group of `heads` heads. Where `fixed_dims` is not 0 it is the
+/// Adds a tile to the softmax of a group of `heads` heads. If `fixed_dims` is not 0 it is the
 /// head_dim, and loops over it are unrolled.
 template <typename Elements, std::size_t heads, std::size_t fixed_dims, typename Ahead>
 HWY_NOINLINE Ahead attend_tile_as(HeadGroup& group, const Tile& tile, std::size_t head_dim,
@@ -194,7 +193,7 @@ HWY_INLINE void begin_group(const PieceHeads& heads, std::size_t first, std::siz
   group.kept_stride = heads.kept_stride;
 }
 
-/// Writes the results of a group whose first head is head `first` of the piece.
+/// Writes the results of the group that begins at head `first` of the piece.
 HWY_INLINE void end_group(const PieceHeads& heads, std::size_t first, std::size_t dims,
                           const HeadGroup& group) {
   for (std::size_t h = 0; h < group.count; ++h) {
@@ -205,7 +204,8 @@ HWY_INLINE void end_group(const PieceHeads& heads, std::size_t first, std::size_
   }
 }
 
-/// Returns whether a tile's rows seem to lie side by side. They are only to be asked for.
+/// Returns whether a tile's rows seem to lie side by side. The answer only guides prefetching, so
+/// it may be wrong.
 HWY_INLINE bool side_by_side(const std::byte* const* rows, std::size_t row_bytes) {
   const auto first = reinterpret_cast<std::uintptr_t>(rows[0]);
   const auto last = reinterpret_cast<std::uintptr_t>(rows[tile_rows - 1]);
@@ -283,8 +283,8 @@ void attend_piece(const EntryPiece& piece, const PieceHeads& heads, const KvShap
 
 namespace {
 
-/// Where weights are kept until the maximum is known: weights_scratch is [query_heads, weights of
-/// the stride | bases].
+/// The place of weights until the maximum is known: weights_scratch is [query_heads, weights of the
+/// stride | bases].
 struct KeptPlace {
   float* weights;
   float* bases;

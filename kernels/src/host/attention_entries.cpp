@@ -28,7 +28,7 @@ struct Slice {
   std::size_t place;
 };
 
-/// Entries of a list that fit into a piece and what is behind it.
+/// Entries of a list that fit into a piece and the room after it.
 constexpr std::size_t piece_room = attention_split + rows_ahead_max;
 
 /// Cuts the sections of a list, in their order, to one piece of it and what follows it.
@@ -71,7 +71,8 @@ void write_rows(const KvShape& shape, const BlockTable& table, std::size_t head,
   }
 }
 
-/// Sets how many entries a piece has, of `taken` that were written, and fills up what is behind.
+/// Sets how many of the `taken` written entries belong to the piece, and fills up the room after
+/// them.
 void end_piece(std::size_t taken, EntryPiece& out) noexcept {
   out.count = std::min(taken, attention_split);
   if (taken == 0) return;

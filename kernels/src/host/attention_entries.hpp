@@ -13,17 +13,17 @@ namespace terrace::kernels::host {
 /// cache until their values are added.
 constexpr std::size_t tile_rows = 32;
 
-/// The most entries between those that pass and those that are asked for meanwhile.
+/// The most entries between those in work and those prefetched at the same time.
 constexpr std::size_t rows_ahead_max = 2 * tile_rows;
 
-/// A piece of a list of entries. Behind it comes what tiles may look at: rows that follow it in the
-/// list, to be prefetched, then the last one again and again; and biases of 0.
+/// A piece of a list of entries. The entries after it are for prefetches of tiles: rows that follow
+/// it in the list, then copies of the last row; their biases are 0.
 struct EntryPiece {
   std::size_t count = 0;
-  bool biased = false;  ///< whether there is any bias; else `bias` is not written
-  /// Entries between a tile and the one asked for meanwhile. Rows in blocks are asked for early.
-  /// Selected ones may lie in a page each: more than a tile of them would displace the addresses
-  /// of those pages before they are used.
+  bool biased = false;  ///< whether any entry has a bias; otherwise `bias` is not written
+  /// Entries between a tile and the one prefetched at the same time. Rows in blocks are asked for
+  /// early. Selected ones may lie in a page each: more than a tile of them would displace the
+  /// addresses of those pages before they are used.
   std::size_t rows_ahead = 0;
   std::array<const std::byte*, attention_split + rows_ahead_max> rows;
   std::array<float, attention_split + rows_ahead_max> bias;
@@ -36,8 +36,8 @@ std::size_t entry_count(const DecodeAttention& op, std::size_t list) noexcept;
 void gather_piece(const DecodeAttention& op, std::size_t list, std::size_t piece,
                   EntryPiece& out) noexcept;
 
-/// Writes rows [begin, begin + rows.size()) of a tile, as far as its last token sees them, and
-/// behind them the last one again and again. There is one.
+/// Writes rows [begin, begin + rows.size()) of a tile, as far as its last token sees them, then
+/// copies of the last one. At least one row is seen.
 void gather_rows(const TileAttention& op, std::size_t kv_head, std::size_t begin,
                  std::span<const std::byte*> rows) noexcept;
 

@@ -23,7 +23,7 @@ struct PieceHeads {
   float* partial = nullptr;
   std::size_t partial_stride = 0;  ///< floats between heads
   /// Out: for head 0 the entries' weights 2^(logit - base), and the base of each tile_rows of them;
-  /// null = nobody wants them.
+  /// null = not wanted.
   float* weights = nullptr;
   float* bases = nullptr;
   std::size_t kept_stride = 0;  ///< of both, floats between heads

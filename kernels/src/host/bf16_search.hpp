@@ -13,7 +13,7 @@ namespace terrace::kernels::host {
 
 constexpr std::size_t bf16_tile_centroids = 64;
 
-/// Returns the elements of a row: dims, and a zero behind an odd number of them.
+/// Returns the elements of a row: dims, and a zero after an odd number of them.
 constexpr std::size_t bf16_row_elements(std::size_t dims) noexcept { return (dims + 1) / 2 * 2; }
 
 /// Returns the bytes of a tile: addends [64] in f32, then coefficients [pairs of dims, 64, 2].
@@ -33,7 +33,7 @@ struct RowsToRound {
   const float* origin = nullptr;  ///< [dims]
 };
 
-/// Rounds rows to bf16: [row_count, elements], zeros behind `dims`.
+/// Rounds rows to bf16: [row_count, elements], with zeros after `dims`.
 void rows_to_bf16(const RowsToRound& rows, std::size_t elements, std::uint16_t* rounded) noexcept;
 
 /// Packs terms of up to 64 centroids.

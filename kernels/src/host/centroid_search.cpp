@@ -19,7 +19,7 @@ AmxShape amx_shape(std::size_t dims, Exactness exactness) noexcept {
 
 float clustered_or_zero(float x) noexcept { return std::abs(x) < clustered_below ? x : 0.0F; }
 
-/// Without an eighth of them at either end.
+/// The mean without the least and the greatest eighth.
 template <std::size_t count>
 float mean_of_the_inner(std::array<float, count>& values) noexcept {
   constexpr std::size_t left_out = (count + 1) / 8;
@@ -70,8 +70,9 @@ bool CentroidSearch::allocate() {
   return centroids_ != nullptr;
 }
 
-/// The mean of a few rows, dimension by dimension, from which products are the smallest, and of
-/// their directions. Without the outermost: rows that lie far out do not move it.
+/// The mean of a few rows, dimension by dimension, from which products are the smallest, and the
+/// mean of their directions. The outermost rows are left out, so that outliers do not move the
+/// means.
 void CentroidSearch::choose_origin() noexcept {
   constexpr std::size_t sample = 15;
   const std::size_t dims = options_.rows.dims;
@@ -101,10 +102,10 @@ void CentroidSearch::round_rows(std::size_t begin, std::size_t end) noexcept {
                &rounded_rows_[begin * rounded_elements_]);
 }
 
-// With x = o + y, and leaving out what all centroids have in common:
+// Let x = o + y, and leave out the terms that all centroids share:
 //   l2      |c - o|^2 - 2 y.(c - o)
 //   cosine  o.k + y.k  with k = d - c / |c|, d a mean of directions
-// so that nothing is as large as the origin is far.
+// so that no term grows with the distance of the origin.
 void CentroidSearch::write_terms(const float* centroid, std::size_t c) noexcept {
   const std::size_t dims = options_.rows.dims;
   float* const coefficients = &coefficients_[c * dims];

@@ -26,8 +26,8 @@ struct CentroidSearchOptions {
   std::size_t centroids = 0;
   Metric metric = Metric::l2;
   Search by = Search::f32;
-  bool may_round = true;                     ///< whether some searches are to be rounded
-  std::span<const std::uint32_t> typical{};  ///< rows to say where all lie; none: any will do
+  bool may_round = true;                     ///< whether some searches will be rounded
+  std::span<const std::uint32_t> typical{};  ///< rows that represent all rows; empty: any rows
   std::size_t callers = 1;                   ///< that may search at once
 };
 
@@ -40,7 +40,7 @@ class CentroidSearch {
   /// Returns false when memory is short. The first thing to call.
   [[nodiscard]] bool allocate();
 
-  /// Whether searches may be rounded. Rows are to be rounded before that.
+  /// Whether searches may be rounded. Rows must be rounded before that.
   [[nodiscard]] bool rounds() const noexcept {
     return options_.may_round && options_.by != Search::f32;
   }

@@ -67,8 +67,8 @@ struct NearestSearch {
 /// Sets all distances to infinity and all labels to 0.
 void begin_search(NearestSearch& search) noexcept;
 
-/// Lowers distances to those of tiles side by side, whose first centroid has label `first`. Tiles
-/// come in rising order, so that ties go to the lower label.
+/// Lowers distances to those of adjacent tiles; the first centroid has label `first`. Tiles come in
+/// rising order, so that ties go to the lower label.
 void search_tiles(NearestSearch& search, const float* tiles, std::size_t tile_count,
                   std::uint32_t first) noexcept;
 
@@ -87,7 +87,7 @@ float exact_distance(const float* row, const float* centroid, std::size_t dims,
 struct LabelledRows {
   const void* rows = nullptr;  ///< [row_count, row_elements] f32 or bf16
   std::size_t row_count = 0;
-  std::size_t row_elements = 0;  ///< `dims` of which count
+  std::size_t row_elements = 0;  ///< the first `dims` count
   std::size_t dims = 0;
   const std::uint32_t* labels = nullptr;   ///< [row_count]
   const std::uint8_t* admitted = nullptr;  ///< [row_count]; 0 = left out

@@ -125,8 +125,8 @@ HWY_EXPORT(score_run);
 
 namespace {
 
-/// The channels that a KV head reads: their numbers, and their places in what is stored. Both rise
-/// where the index has all channels.
+/// The channels that a KV head reads: their numbers, and their places in the index. Both rise if
+/// the index has all channels.
 class ReadChannels {
  public:
   ReadChannels(const ChannelSelect& op, std::size_t head) noexcept : count_(op.channels.count) {

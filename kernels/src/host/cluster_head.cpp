@@ -26,7 +26,7 @@ const std::array<float, 257> logs = [] {
   return of;
 }();
 
-/// NaN counts for nothing, and no logit for more than the largest number.
+/// NaN has weight 0, and a logit counts as the largest number at most.
 void limit(std::span<float> logits) noexcept {
   for (float& logit : logits) {
     logit = logit > minus_infinity ? std::min(logit, std::numeric_limits<float>::max())

@@ -36,9 +36,8 @@ class ClusterHead {
   /// Counts the candidates of each cluster and names the active ones.
   void count_members() noexcept;
 
-  /// Writes scores [group, stride]: the logarithm of what a member of each active cluster is taken
-  /// to weigh, behind them the logarithm of the weight of what is attended anyway, -inf from there
-  /// on.
+  /// Writes scores [group, stride]: the logarithm of a member's estimated weight in each active
+  /// cluster, then the logarithm of the weight of rows attended anyway, then -inf.
   void score() noexcept;
 
   [[nodiscard]] std::size_t index() const noexcept { return head_; }

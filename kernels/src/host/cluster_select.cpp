@@ -58,7 +58,7 @@ class HeadSelection {
     const bool by_cluster = op_.ranking == ClusterRanking::cluster_weight;
     float* const weights = head_.weights();
     if (count == 1) {
-      // One head's order needs no softmax, whose underflow would make ties.
+      // The order of a single head needs no softmax, whose underflow would make ties.
       if (!by_cluster) return head_.scores(first);
       for (std::size_t i = 0; i < head_.active_count(); ++i) {
         weights[i] = head_.scores(first)[i] + head_.log_members(i);

@@ -111,7 +111,7 @@ HWY_INLINE void write(const CodeLogits& op, const PackedQueries& packed, std::si
   for (std::size_t q = 0; q < queries; ++q) op.logits[q * op.stride + i] = logits[q];
 }
 
-/// Reads `count` bytes of a code, zeros behind them.
+/// Reads `count` bytes of a code, and zeros after them.
 template <typename Tag>
 HWY_INLINE hn::Vec<Tag> load_some(Tag tag, const std::byte* code, std::size_t count) {
   constexpr std::size_t most = hn::MaxLanes(tag);

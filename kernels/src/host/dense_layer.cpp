@@ -26,8 +26,7 @@ HWY_INLINE void store_some(Floats values, std::size_t count, float* at) {
   std::memcpy(at, whole, count * sizeof(float));
 }
 
-/// Computes `rows` rows of the outputs from `first` on, of which there are `count`, at most
-/// vectors * lanes.
+/// Computes `rows` rows of the `count` outputs from `first` on; `count` is at most vectors * lanes.
 template <std::size_t rows, std::size_t vectors>
 HWY_INLINE void dense_tile(const DenseLayer& layer, std::size_t row, std::size_t first,
                            std::size_t count) {

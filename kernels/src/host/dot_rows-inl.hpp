@@ -20,7 +20,7 @@ constexpr std::size_t rows_per_step = queries == 4   ? (registers == 32 ? 4 : 2)
                                                      : 4;
 
 /// Packs queries [queries, dims] as dot_rows reads them, a vector of each in turn:
-/// [dims / lanes, queries, lanes], multiplied by `scale`, with zeros behind `dims`.
+/// [dims / lanes, queries, lanes], multiplied by `scale`, with zeros after `dims`.
 HWY_INLINE void pack_queries(const float* query, std::size_t queries, std::size_t dims, float scale,
                              float* packed) {
   const FloatTag tag;
@@ -88,8 +88,8 @@ HWY_INLINE void dot_rows(const float* packed, const std::byte* const* rows, std:
                          std::size_t dims, float* out, std::size_t out_stride,
                          BeforeLine before_line) {
   constexpr std::size_t step = rows_per_step<queries>;
-  // The last rows may not fill a step: the last one stands in, its products are dropped. One call
-  // serves all steps, because its code is long.
+  // The last rows may not fill a step: copies of the last row fill it, and their products are
+  // dropped. All steps share one call, because its code is long.
   const std::size_t whole = count / step * step;
   const std::byte* few[step];
   float products[queries * step];

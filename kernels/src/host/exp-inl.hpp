@@ -14,9 +14,9 @@ namespace terrace::kernels::host::HWY_NAMESPACE {
 /// Returns 2^x for x <= 0, relatively wrong by less than 2e-7; 0 below -126, where the result would
 /// be denormal. NaN stays NaN.
 ///
-/// x = n + r with |r| <= 1/2. Adding 1.5 * 2^23 leaves no bits behind the point, so that the sum
-/// is rounded to n, and 127 more makes its low bits the exponent of 2^n. 2^r is the polynomial of
-/// degree 5 whose largest error is least.
+/// x = n + r with |r| <= 1/2. Adding 1.5 * 2^23 leaves no bits after the binary point, so that the
+/// sum is rounded to n, and 127 more makes its low bits the exponent of 2^n. 2^r is the polynomial
+/// of degree 5 whose largest error is least.
 template <typename Vector>
 HWY_INLINE Vector exp2_nonpositive(Vector x) {
   const hn::DFromV<Vector> tag;

@@ -1,4 +1,4 @@
-// Where the groups of a page lie: see GroupShape.
+// The places of a page's groups: see GroupShape.
 #pragma once
 
 #include <cstddef>

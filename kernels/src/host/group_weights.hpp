@@ -18,7 +18,7 @@ struct GroupLogits {
   const std::uint32_t* counts = nullptr;
 };
 
-/// Reduces a group's logits to weights [size], as select.hpp says of NaN and infinities.
+/// Reduces a group's logits to weights [size]; select.hpp defines NaN and infinities.
 void reduce_group(const GroupLogits& logits, GroupReduction reduction, float* weights) noexcept;
 
 }  // namespace terrace::kernels::host

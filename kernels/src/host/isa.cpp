@@ -27,7 +27,7 @@ constexpr std::array levels{
     IsaLevel{"neon", HWY_NEON},
 };
 
-/// IsaExtras that were asked for by name, or none were.
+/// Means that no IsaExtras were asked for by name.
 constexpr int not_forced = -1;
 std::atomic<int> forced_extras{not_forced};
 
@@ -58,8 +58,8 @@ std::int64_t best_target() {
 }
 
 /// Makes kernels choose among `targets`, also those that have run already; 0 = all there are.
-/// Highway's DisableTargets would not do: its choice is forgotten whenever somebody asks what is
-/// supported.
+/// Highway's DisableTargets does not suffice: each query of the supported targets resets its
+/// choice.
 void choose_among(std::int64_t targets) {
   hwy::SetSupportedTargetsForTest(targets);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
@@ -117,7 +117,7 @@ Status use_isa(std::string_view name) {
     const bool is_built = (level->target & HWY_TARGETS) != 0;
     return fail(Errc::unsupported, "isa {}: {}; use auto, {}", name,
                 is_built ? "this machine has no such instructions"
-                         : "this build has none of it (make builds all levels)",
+                         : "this build lacks them (make builds all levels)",
                 names_of(usable));
   }
   choose_among(level->target & usable);

@@ -164,8 +164,8 @@ HWY_INLINE void add_products(const float* HWY_RESTRICT query, const std::byte* c
   }
 }
 
-/// The same as multiply_laid_out with `lanes` keys where they lie, of `dims` dimensions: for so few
-/// queries that laying keys out does not pay.
+/// As multiply_laid_out, with `lanes` keys of `dims` dimensions at their places: for so few queries
+/// that laying keys out does not pay.
 template <typename Elements, std::size_t queries>
 HWY_NOINLINE void multiply_in_place(const float* HWY_RESTRICT query, const std::byte* const* rows,
                                     std::size_t dims, RunsAhead& asked, float* HWY_RESTRICT to,

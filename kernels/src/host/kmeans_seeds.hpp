@@ -1,4 +1,4 @@
-// Where k-means starts: rows that become the first centroids.
+// The start of k-means: rows that become the first centroids.
 #pragma once
 
 #include <cstddef>

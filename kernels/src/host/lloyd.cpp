@@ -1,7 +1,7 @@
 // Assignment runs over blocks of rows, each against packed centroids, so that distances live in
 // registers only, and adds the rows of a block to the sums of their labels while they are in the
 // cache. Runs of rows have sums of their own, cut by the rows' number alone, so that the order of
-// additions is the same whoever computes it.
+// additions is the same on any number of threads.
 #include "host/lloyd.hpp"
 
 #include <array>

@@ -119,7 +119,7 @@ class Lloyd {
   KmeansOptions options_;
   KmeansOutput output_;
   std::size_t parts_ = 0;
-  std::size_t run_parts_ = 0;  // of rows, whose sums are made in one
+  std::size_t run_parts_ = 0;  // of rows, summed together
   std::size_t runs_ = 0;
   Stage stage_{};
   std::size_t next_part_ = 0;

@@ -38,7 +38,7 @@ HWY_INLINE Floats weight(Floats log, double base) {
   return exp2_nonpositive(hn::Mul(below, hn::Set(tag, std::numbers::log2e_v<float>)));
 }
 
-/// Adds logits, none above estimate.base.
+/// Adds logits that are at most estimate.base.
 void add_weights(const float* logits, std::size_t count, MassEstimate& estimate) {
   Floats sum = hn::Zero(FloatTag());
   for (std::size_t i = 0; i < count; i += lanes) {

@@ -21,8 +21,8 @@ struct MassEstimate {
   }
 };
 
-/// Adds `count` logits, of [mass_logits_max] that can be read. One that is +inf or NaN makes
-/// the estimate none.
+/// Adds `count` logits, of [mass_logits_max] that can be read. A logit of +inf or NaN makes the
+/// estimate invalid.
 void add_logits(const float* logits, std::size_t count, MassEstimate& estimate) noexcept;
 
 }  // namespace terrace::kernels::host

@@ -24,7 +24,7 @@ MassTracker::MassTracker(const ClusterSelect& op, const ClusterHead& head, std::
 }
 
 void MassTracker::add_clusters(std::size_t q) noexcept {
-  std::array<float, mass_logits_max> logits{};  // places behind the last cluster can be read
+  std::array<float, mass_logits_max> logits{};  // places after the last cluster can be read
   for (std::size_t begin = 0; begin < head_.active_count(); begin += logits.size()) {
     const std::size_t count = std::min(logits.size(), head_.active_count() - begin);
     for (std::size_t i = 0; i < count; ++i) {

@@ -7,7 +7,7 @@
 
 namespace terrace::kernels::host {
 
-/// One number for each of 16 centroids, or of 16 rows.
+/// A number for each of 16 centroids, or of 16 rows.
 using Lanes = float __attribute__((vector_size(64), may_alias));
 using LaneLabels = std::uint32_t __attribute__((vector_size(64), may_alias));
 
@@ -16,7 +16,7 @@ constexpr LaneLabels lane_numbers{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 
 
 // The code below is compiled for each kind of tiles, because each allows other instructions.
 
-/// Returns what is at even places of a and b, one behind the other.
+/// Returns the even elements of a, then those of b.
 template <typename Tiles, typename Vector>
 [[gnu::always_inline]] inline Vector evens(Vector a, Vector b) {
   return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
@@ -26,9 +26,9 @@ template <typename Tiles, typename Vector>
   return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
 }
 
-/// The least distance of a row so far, for each lane of centroids, in whose last bits its label is:
-/// one instruction keeps both. Where two distances differ by less than those bits say, either may
-/// win. Labels are below `labels_below`, a power of two.
+/// The least distance of a row so far, for each lane of centroids. Its last bits are its label, so
+/// that one instruction keeps both. If two distances differ only in those bits, either may win.
+/// Labels are below `labels_below`, a power of two.
 template <typename Tiles>
 struct LabelledDistance {
   Lanes distance;
@@ -37,7 +37,7 @@ struct LabelledDistance {
   /// `labels` are those of the lanes.
   [[gnu::always_inline]] void lower(Lanes sum, LaneLabels labels, std::uint32_t labels_below) {
     const LaneLabels kept = reinterpret_cast<LaneLabels>(sum) & ~(labels_below - 1);
-    // With a label in it infinity is no number, and never less.
+    // Infinity with a label in its bits is NaN, and never less.
     Tiles::lower(distance, reinterpret_cast<Lanes>(kept | labels));
   }
   /// Returns the lesser of each two lanes of a row, then of each two of the next.

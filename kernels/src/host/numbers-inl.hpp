@@ -28,15 +28,15 @@ HWY_INLINE Words choose(hn::Mask<WordTag> mask, Words yes, Words no) {
   return hn::IfThenElse(mask, yes, no);
 }
 
-/// Stores the lower halves of words whose upper halves are 0.
+/// Stores the lower halves of words; the upper halves must be 0.
 HWY_INLINE void store_halves(Words halves, std::byte* at) {
   const hn::RebindToSigned<WordTag> numbers;
   hn::StoreU(hn::DemoteTo(NarrowTag(), hn::BitCast(numbers, halves)), NarrowTag(),
              reinterpret_cast<std::uint16_t*>(at));
 }
 
-// One struct per dtype: how `lanes` numbers at any address become f32, and f32 becomes them. Step
-// by step as in terrace/core/dtype.hpp: a CPU's own conversions of f16 give other bits of NaN.
+// A struct per dtype: converts `lanes` numbers at any address to f32, and back. The steps are those
+// of terrace/core/dtype.hpp: a CPU's own conversions of f16 give other bits of NaN.
 struct F32Numbers : F32Elements {
   static HWY_INLINE void store(Floats floats, std::byte* at) {
     hn::StoreU(floats, FloatTag(), reinterpret_cast<float*>(at));

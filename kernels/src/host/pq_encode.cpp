@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t block_floats = 1 << 14;  // of keys read at once: 64 KiB
 
-/// One head and sub-space of the work.
+/// The work on a head and a sub-space.
 struct SubspaceCoder {
   const PqEncode& op;
   std::size_t head;

@@ -1,7 +1,8 @@
 // Selection by code words: see host/pq_words.hpp.
 //
-// In the scratch of a KV head, [group + 1, candidates], rows hold words instead of candidates, of
-// which there are no fewer: a row per query head its logits, the last one the weights.
+// In the scratch of a KV head, [group + 1, candidates], rows hold words instead of candidates
+// (there are no more words than candidates): a row per query head its logits, the last one the
+// weights.
 #include "host/pq_words.hpp"
 
 #include <algorithm>
@@ -54,7 +55,7 @@ struct WordLogits {
   float* logits;                // [words]
 };
 
-/// Where chosen candidates are written.
+/// The target of chosen candidates.
 struct ChosenIds {
   std::size_t ties;  // how many tied candidates are still to be taken
   std::uint32_t* ids;
@@ -66,7 +67,7 @@ struct ChosenIds {
 HWY_BEFORE_NAMESPACE();
 namespace terrace::kernels::host::HWY_NAMESPACE {
 
-/// Makes words of codes, of which only their bits count: words are indices.
+/// Makes words of codes. Only the low bits of a code count, because words are indices.
 void join_codes(const CodePlanes& planes, WordBlock& block) {
   const hn::CappedTag<std::uint16_t, 32> tag;
   const hn::Rebind<std::uint8_t, decltype(tag)> code_tag;
@@ -90,7 +91,7 @@ void join_codes(const CodePlanes& planes, WordBlock& block) {
   }
 }
 
-/// Writes logits; words that nobody has get -inf.
+/// Writes logits; words that no candidate has get -inf.
 void write_logits(const WordLogits& of) {
   const FloatTag tag;
   const hn::RebindToUnsigned<FloatTag> count_tag;
@@ -188,8 +189,8 @@ std::size_t padded_words(const PqSelect& op) noexcept {
   return std::max(std::size_t{64}, std::size_t{1} << word_bits(op));
 }
 
-/// Asks for the codes of a KV head two chunks behind the one that has a candidate: chunks lie
-/// anywhere, and what is done with one fills the CPU's view.
+/// Prefetches the codes of a KV head two chunks after the candidate's: chunks lie at unrelated
+/// addresses, and the work on a chunk is too long for the CPU to look ahead itself.
 void ask_for_codes_ahead(const PqSelect& op, std::size_t head, std::size_t candidate) noexcept {
   constexpr std::size_t chunks_ahead = 2;
   const IndexView& index = op.index;
@@ -288,11 +289,11 @@ void count_words(const PqSelect& op, std::size_t head, std::uint32_t* counts) no
   tallies.move_to(counts);
 }
 
-/// Writes the logits of words for one query head; words that nobody has get -inf.
+/// Writes the logits of words for one query head; words that no candidate has get -inf.
 void write_word_logits(const PqSelect& op, std::size_t query_head, const std::uint32_t* counts,
                        float* logits) noexcept {
   std::array<float, codes_max> first;
-  std::array<float, codes_max> second{};  // of a sub-space that is not there
+  std::array<float, codes_max> second{};  // of a missing sub-space
   write_pq_table(op, query_head, 0, first.data());
   if (op.pq.subspaces == 2) write_pq_table(op, query_head, 1, second.data());
   HWY_DYNAMIC_DISPATCH(write_logits)
@@ -340,7 +341,7 @@ Threshold find_threshold(const Key* keys, const std::uint32_t* counts, std::size
   return {.key = between[first].key, .ties = count - above};
 }
 
-/// Returns the words whose fate is `fate`, of two codes below `codes`.
+/// Returns the words with this fate, made of two codes below `codes`.
 WordBits words_of(const Fate* fates, Fate fate, std::size_t codes) noexcept {
   WordBits words;
   for (std::size_t second = 0; second < codes; ++second, fates += codes) {

@@ -1,7 +1,7 @@
 // Selection from codes by code words: the codes of all sub-spaces of a token, side by side in one
-// number. With few bits there are far fewer words than candidates, and what a candidate weighs
-// depends on its word alone. So candidates are counted by word, words are weighed and ranked, and
-// one more pass finds the candidates whose words are chosen.
+// number. If codes have few bits there are far fewer words than candidates, and the weight of a
+// candidate depends only on its word. Therefore candidates are counted by word, words are weighed
+// and ranked, and one more pass finds the candidates of the chosen words.
 #pragma once
 
 #include "terrace/core/ops.hpp"
@@ -12,10 +12,10 @@ namespace terrace::kernels::host {
 /// least 4 bits, words of at most 12 bits, and no fewer candidates than words.
 bool has_few_words(const PqSelect& op) noexcept;
 
-/// Selects for one KV head, where has_few_words(op): what pq_select does, but for the rounding of a
-/// softmax's sum.
+/// Selects for one KV head, if has_few_words(op). The result is that of pq_select, except for the
+/// rounding of a softmax's sum.
 ///
-/// Cost     two passes over the codes, whatever the group; one exponential per word and query head
+/// Cost     two passes over the codes, for any group; one exponential per word and query head
 void select_by_words(const PqSelect& op, std::size_t head) noexcept;
 
 }  // namespace terrace::kernels::host

@@ -7,12 +7,12 @@ namespace terrace::kernels::host {
 
 constexpr std::size_t line_bytes = 64;
 
-/// Where a line is to come, as __builtin_prefetch counts.
+/// The cache that gets a line, as __builtin_prefetch counts.
 enum class Cache : int { second = 2, first = 3 };
 
-/// Prefetches the line at `at`. The first cache keeps two dozen requests at a time and drops those
-/// that come while it has them: where memory takes 100 ns to answer, that is half of what it could
-/// give. So it is for those who read less than memory gives.
+/// Prefetches the line at `at`. The first cache keeps two dozen requests at a time and drops
+/// further ones: if memory takes 100 ns to answer, that is half of its rate. So the first cache is
+/// for code that reads more slowly than memory delivers.
 template <Cache into = Cache::second>
 [[gnu::always_inline]] inline void prefetch_line(const std::byte* at) noexcept {
   constexpr int to_read = 0;

@@ -1,4 +1,4 @@
-// Where the codes of a token lie: see RefineShape.
+// The places of a token's codes: see RefineShape.
 #pragma once
 
 #include <cstring>

@@ -36,8 +36,8 @@ RefineQuery round_query(const float* query, std::size_t dims, float* numbers, fl
 namespace host {
 namespace {
 
-/// Where numbers of two bits turn from 1 to 3, in units of the root of the mean square: of levels
-/// that lie evenly those have the least error for normal numbers (Max 1960).
+/// The boundary between 1 and 3 in numbers of two bits, in units of the root mean square: the
+/// evenly spaced levels with the least error for normal numbers (Max 1960).
 constexpr double outer_level = 0.9957;
 
 class HeadCodes {

@@ -8,7 +8,8 @@
 namespace terrace::kernels::host {
 namespace {
 
-/// Which rows this call has already missed. Under kv_head scope nobody asks: lists do not overlap.
+/// The rows that this call has already missed. Not used under kv_head scope, because lists do not
+/// overlap.
 class SeenMisses {
  public:
   explicit SeenMisses(const ResolveRows& op) noexcept

@@ -41,8 +41,8 @@ class Scratch {
 
 /// Numbers that go with rows left of a group.
 struct OfRowsLeft {
-  std::array<float, GroupShape::page_tokens_max + 1> inverse;    ///< 0 of none
-  std::array<float, GroupShape::page_tokens_max + 1> logarithm;  ///< -inf of none
+  std::array<float, GroupShape::page_tokens_max + 1> inverse;    ///< inverse[0] is 0
+  std::array<float, GroupShape::page_tokens_max + 1> logarithm;  ///< logarithm[0] is -inf
 
   OfRowsLeft() noexcept {
     inverse[0] = 0;
@@ -54,7 +54,7 @@ struct OfRowsLeft {
   }
 };
 
-/// One KV head's.
+/// Attention to the rests of one KV head.
 class RestAttention {
  public:
   RestAttention(const DecodeAttention& op, std::size_t head) noexcept
@@ -119,7 +119,7 @@ class RestAttention {
       list_page(page, begin, first, id);
       begin = end;
     }
-    // The last groups stand for rows of none.
+    // The last groups stand for rows without a group.
     for (float* const numbers : {sizes_, per_left_}) {
       std::fill(numbers + groups_, numbers + group_stride_, 0.0F);
     }

@@ -7,11 +7,11 @@ namespace terrace::kernels::host {
 
 /// Writes for each query head of KV head `head` the softmax over its selected rows and the entries
 /// of its groups, to be merged with those of other entries: sums of weighted values [head_dim], the
-/// largest logit, to the base 2, and the sum of weights. The first lies at `partial`, the others
-/// each `stride` floats behind the one before. Says how many entries there are.
+/// largest logit, to the base 2, and the sum of weights. The first result lies at `partial`, each
+/// other one `stride` floats after the one before. Sets the number of entries.
 ///
-/// No rest is written down: its logit and its value are those of the mean less those of the rows
-/// that are selected, which attention reads in any case.
+/// Rests are not written down: the logit and the value of a rest are those of the mean less those
+/// of the selected rows, which attention reads in any case.
 void attend_rests(const DecodeAttention& op, std::size_t head, float* partial,
                   std::size_t stride) noexcept;
 

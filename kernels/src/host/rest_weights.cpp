@@ -50,7 +50,7 @@ RestSoftmax weigh(const RestLogits& logits, float* shares) {
       largest_of(logits.groups, left.stride,
                  largest_of(logits.rows, logits.row_stride, hn::Set(tag, minus_infinity)));
   const float maximum = max_of_lanes(largest);
-  // With all logits -inf any finite base gives weights 0.
+  // If all logits are -inf, any finite base gives weights 0.
   const Floats base = hn::Set(tag, maximum == minus_infinity ? 0.0F : maximum);
   Floats sum = hn::Zero(tag);
   for (std::size_t i = 0; i < left.stride; i += lanes) {

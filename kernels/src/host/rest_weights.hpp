@@ -8,21 +8,20 @@
 
 namespace terrace::kernels::host {
 
-/// Groups of a KV head. Arrays are padded up to `stride`, the pads being groups of which nothing is
-/// left.
+/// Groups of a KV head. Arrays are padded up to `stride` with groups that have no rows left.
 struct GroupsLeft {
   std::size_t stride = 0;           ///< a multiple of 16
   const float* sizes = nullptr;     ///< [stride]: rows that the mean is of
-  const float* per_left = nullptr;  ///< [stride]: 1 / rows left, or 0 where none is
+  const float* per_left = nullptr;  ///< [stride]: 1 / rows left, or 0 if no row is left
   const float* bias = nullptr;      ///< [stride]: ln(rows left), or -inf
 };
 
 /// Logits of one query head.
 struct RestLogits {
-  float* rows = nullptr;                    ///< [row_stride]: of selected rows, -inf behind them
+  float* rows = nullptr;                    ///< [row_stride]: of selected rows, then -inf
   float* groups = nullptr;                  ///< [groups.stride]: of means
   const std::uint32_t* group_of = nullptr;  ///< [row_stride]
-  std::size_t none = 0;  ///< the group of rows that have none: one of which nothing is left
+  std::size_t none = 0;  ///< the group of rows without a group: it has no rows left
   std::size_t row_count = 0;
   std::size_t row_stride = 0;  ///< a multiple of 16
   GroupsLeft left;
@@ -37,8 +36,8 @@ struct RestSoftmax {
   float sum;      ///< of exp(logit - maximum)
 };
 
-/// Makes of these logits the weights of the values of rows and of means, with their sum as it is. A
-/// row is given what its group's rest has of it, too, with the sign turned. `shares`:
+/// Turns these logits into the weights of the values of rows and of means, and does not normalise
+/// them. A row is given what its group's rest has of it, too, with the sign turned. `shares`:
 /// [left.stride], overwritten.
 RestSoftmax weigh_values(const RestLogits& logits, float* shares) noexcept;
 

@@ -55,7 +55,7 @@ std::vector<float> write_logits(const QueryWeights& op) {
   const std::size_t group = op.shape.group();
   const std::size_t count = op.rows.size();
   std::vector<float> logits(op.tokens * group * count);
-  // So many keys stay in a core's cache while all queries pass them.
+  // This many keys stay in a core's cache while all queries pass over them.
   constexpr std::size_t rows_at_once = 256;
   for (std::size_t begin = 0; begin < count; begin += rows_at_once) {
     for (std::size_t token = 0; token < op.tokens; ++token) {
@@ -86,7 +86,7 @@ void add_query_weights(const QueryWeights& op) {
     for (std::size_t i = 0; i < op.bias.size(); ++i) logits[i] += op.bias[i] * log2e;
     const float most = *std::max_element(logits, logits + seen);
     const float sum = HWY_DYNAMIC_DISPATCH(exponentiate)(logits, seen, most);
-    if (!(sum > 0)) continue;  // none has a weight: all logits are -inf, or one is NaN
+    if (!(sum > 0)) continue;  // no weights: all logits are -inf, or one is NaN
     float* const sums = op.sums + query % group * op.stride;
     for (std::size_t i = 0; i < seen; ++i) sums[i] += logits[i] / sum;
   }

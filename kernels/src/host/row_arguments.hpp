@@ -1,6 +1,6 @@
-// Checks for kernels that read rows for an index, made before they begin: no op stands before them
-// whose arguments were validated. Blocks and chunks are looked at one by one, which takes little
-// beside the work on their tokens.
+// Checks for kernels that read rows for an index, made before they begin, because these kernels are
+// not called through an op that validates its arguments. Blocks and chunks are checked one by one,
+// which takes little time beside the work on their tokens.
 #pragma once
 
 #include <string_view>

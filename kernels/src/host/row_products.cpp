@@ -16,7 +16,7 @@ namespace terrace::kernels::host::HWY_NAMESPACE {
 constexpr std::size_t packed_dim_max = 2048;  // a page has bounds above and below: two keys
 constexpr std::size_t keys_ahead = 32;        // between those that are multiplied and asked for
 
-/// Where `fixed_dims` is not 0 it is the number of dimensions, and loops over it are unrolled.
+/// If `fixed_dims` is not 0 it is the number of dimensions, and loops over it are unrolled.
 template <typename Elements, std::size_t count, std::size_t fixed_dims>
 HWY_INLINE void products_of(const RowProducts& rows) {
   const std::size_t dims = fixed_dims != 0 ? fixed_dims : rows.dims;

@@ -22,7 +22,7 @@ struct RowProducts {
   bool ask_ahead = false;
 };
 
-/// Writes scale * q.k. A product does not depend on which rows stand beside it.
+/// Writes scale * q.k. A product does not depend on the rows beside it.
 void row_products(const RowProducts& rows) noexcept;
 
 }  // namespace terrace::kernels::host

@@ -49,7 +49,7 @@ void store_run(const StoreRows& op, TokenRange run, std::size_t head) noexcept {
   }
 }
 
-/// Elements as they are; neither rows nor chunks need be aligned to them.
+/// Copies elements unchanged; neither rows nor chunks need be aligned to them.
 template <typename Element>
 void copy_channels(const KeyChannels& op) noexcept {
   const IndexView& index = op.index;

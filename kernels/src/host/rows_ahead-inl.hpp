@@ -14,9 +14,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace terrace::kernels::host::HWY_NAMESPACE {
 
-/// Asks for the first line of each row that lies neither in the page of the row before it nor in
-/// the next one. Looking up where a page lies takes long and holds up what follows; many look-ups
-/// at once overlap. Rows side by side need none of this: they would only come out of order.
+/// Prefetches the first line of each row that lies neither in the page of the row before it nor in
+/// the next page. Looking up a page's address takes long and delays later requests; many look-ups
+/// at once overlap. Adjacent rows need no such prefetch: it would only bring them out of order.
 HWY_INLINE void ask_for_pages(const std::byte* const* rows, std::size_t count) {
   constexpr std::size_t page_bytes = 4096;
   for (std::size_t i = 1; i < count; ++i) {
@@ -26,10 +26,10 @@ HWY_INLINE void ask_for_pages(const std::byte* const* rows, std::size_t count) {
   }
 }
 
-// Both of these ask for the next line of what follows a tile. That goes best with one request right
-// before each line that is read: two in a row cost an Intel core a third of its rate.
+// These two classes prefetch the lines that follow a tile. One request directly before each line
+// that is read is best: two in a row cost an Intel core a third of its rate.
 
-/// Rows that lie side by side. Its requests depend on nothing read, so they keep their places.
+/// For adjacent rows. The requests do not depend on data that were read, so they keep their places.
 class RunAhead {
  public:
   HWY_INLINE RunAhead(const std::byte* begin, const std::byte* end) : line_(begin), end_(end) {}
@@ -69,7 +69,7 @@ class RowsAhead {
   const std::byte* const* end_;
   std::size_t bytes_;
   std::size_t begin_;
-  std::size_t offset_ = 0;  // of the line behind it
+  std::size_t offset_ = 0;  // of the next line
 };
 
 /// No rows: all were asked for.

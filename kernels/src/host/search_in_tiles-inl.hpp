@@ -1,6 +1,6 @@
-// The search in registers of two dimensions, whatever they are: a CPU's (AMX), or the tests' own.
-// 16 rows meet 16 centroids at a time, 32 dimensions a step. To be included where the instructions
-// are allowed that it is to be compiled to.
+// The search in registers of two dimensions: a CPU's (AMX), or the tests' own. 16 rows meet 16
+// centroids at a time, 32 dimensions a step. Include it in code that is compiled for the
+// instructions in question.
 #pragma once
 
 #include <algorithm>
@@ -27,11 +27,11 @@ struct TileSums {
 ///   add_products<sums, rows, centroids>()   multiplies two tiles, and adds to a third
 ///   store<tile>(sums)
 ///   lower(distance, found)                  makes distance `found` where that is less
-/// `Nearest` is what is kept of a row, and `held_steps` how many steps rows have when all their
-/// numbers stay in tiles, else 0.
+/// `Nearest` is the state kept for a row. `held_steps` is the number of a row's steps if all its
+/// numbers stay in tiles, otherwise 0.
 ///
-/// Sums of one tile of centroids are looked through while those of the next are made, in a tile
-/// that nobody waits for: the more take turns, the better.
+/// Sums of a tile of centroids are searched while the sums of the next are computed in another
+/// tile: more tiles in turn are better.
 template <typename Tiles, template <typename> typename Nearest, AmxNumbers numbers,
           std::size_t held_steps>
 class SearchInTiles {
@@ -95,7 +95,7 @@ class SearchInTiles {
     (tiles_.template load<rows_tile + i>(rows + i * line_bytes, shape().row_bytes()), ...);
   }
 
-  /// Blocks of centroids that rows are held against.
+  /// Blocks of centroids that rows are compared with.
   struct Blocks {
     std::size_t begin;
     std::size_t next;
@@ -168,8 +168,8 @@ class SearchInTiles {
     }
   }
 
-  /// Adds the products of 32 dimensions, whose rows are in two tiles: of numbers split in two,
-  /// those that count.
+  /// Adds the products of 32 dimensions for rows in two tiles; for numbers split in two, only the
+  /// products that matter.
   template <std::size_t turn, std::size_t rows, std::size_t rests>
   [[gnu::always_inline]] void add_step(const std::byte* coefficients) noexcept {
     constexpr std::size_t nearest = centroids_tile + rows % 2;

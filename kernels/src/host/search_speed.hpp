@@ -9,7 +9,8 @@ struct FasterSearches {
   bool amx = false;   ///< in tiles, than both
 };
 
-/// Measures the searches that this CPU has, for about 100 µs. Faster is who is it clearly.
+/// Measures the searches that this CPU has, for about 100 µs. A search counts as faster only if it
+/// is clearly faster.
 FasterSearches measure_searches() noexcept;
 
 }  // namespace terrace::kernels::host

@@ -1,4 +1,4 @@
-// Where the signs of a page's tokens lie: see SignShape.
+// The places of the signs of a page's tokens: see SignShape.
 #pragma once
 
 #include <cstddef>

@@ -19,7 +19,7 @@ void subtract_mean(const std::byte* mean, const KvShape& shape, float* key) noex
   for (std::size_t i = 0; i < shape.head_dim; ++i) key[i] -= numbers[i];
 }
 
-/// Returns the factor of a rest by whose signs products are taken.
+/// Returns the factor for products with the signs of a rest.
 float factor_of(const float* rest, std::size_t dims) noexcept {
   double squares = 0;
   double product = 0;

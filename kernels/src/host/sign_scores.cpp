@@ -26,7 +26,7 @@ constexpr std::size_t queries_at_once = 4;
 constexpr std::size_t quads_max = KvShape::head_dim_max / 4;
 constexpr std::size_t entries = 16;  // of a table: four signs
 
-/// Entries are raised by this, so that none is below 0.
+/// Entries are raised by this, so that no entry is below 0.
 constexpr unsigned raise = 4 * static_cast<unsigned>(sign_query_max);
 
 /// Query heads of one KV head, as signs are multiplied with them.
@@ -35,7 +35,7 @@ struct SignTables {
   std::array<float, queries_at_once> units;
 };
 
-/// A page, whose logits go to `logits`.
+/// A page; its logits are written to `logits`.
 struct PageScan {
   const std::uint8_t* signs;
   const std::uint8_t* labels;
@@ -44,7 +44,8 @@ struct PageScan {
   std::size_t page_tokens;
   std::size_t groups;
   const SignTables* tables;
-  const float* bases;  ///< [queries, base_stride]: logits of means; 16 floats behind can be read
+  const float*
+      bases;  ///< [queries, base_stride]: logits of means; 16 floats after them can be read
   std::size_t base_stride;
   float* logits;
   std::size_t stride;
@@ -60,8 +61,8 @@ using ByteTag = hn::CappedTag<std::uint8_t, 32>;
 using SumTag = hn::Repartition<std::uint16_t, ByteTag>;
 using NumberTag = hn::RebindToSigned<hn::RebindToUnsigned<FloatTag>>;
 
-/// Sums of 16 bits for each of a vector's bytes. Those of the lower bytes of words have those of
-/// the upper ones in them, 256-fold, until the end.
+/// Sums of 16 bits for each of a vector's bytes. Until the end, the sums of words' lower bytes
+/// contain 256 times the sums of their upper bytes.
 struct ByteSums {
   hn::Vec<SumTag> all;
   hn::Vec<SumTag> upper;
@@ -110,7 +111,7 @@ HWY_INLINE void add_entries(const PageScan& page, std::uint16_t* sums) {
 HWY_INLINE Floats base_of(const PageScan& page, const float* bases, hn::Vec<NumberTag> labels) {
   const FloatTag tag;
   const NumberTag numbers;
-  // Behind the last indexed token labels are anything.
+  // Labels after the last indexed token are undefined.
   const auto last = hn::Set(numbers, static_cast<std::int32_t>(page.groups) - 1);
   const auto alone = hn::RebindMask(tag, hn::Gt(labels, last));
   if (page.groups <= lanes) {
@@ -250,8 +251,8 @@ class HeadScan {
     prefetch(reinterpret_cast<const std::byte*>(at.factors()), tokens * sizeof(std::uint16_t));
   }
 
-  /// Writes the logits of the means of pages [begin, end). Those of a page that is not full are not
-  /// there: no token names them.
+  /// Writes the logits of the means of pages [begin, end). A page that is not full has no means: no
+  /// token names them.
   void write_bases(std::size_t begin, std::size_t end) noexcept {
     const std::size_t full = op_.index.token_count / groups().page_tokens;
     std::size_t count = 0;

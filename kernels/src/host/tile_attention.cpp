@@ -1,6 +1,5 @@
 // Attention over a tile of rows: see terrace/kernels/attention.hpp.
-//
-// One part of the work is up to 128 query heads of one KV head, of as many tokens as that takes. It
+// A part of the work is up to 128 query heads of one KV head, of as many tokens as necessary. It
 // passes over the tile in pieces of 64 rows (tile_pass-inl.hpp) and goes on with the softmax from
 // piece to piece, and from tile to tile: cuts between pieces change no bits.
 #include <algorithm>
@@ -25,7 +24,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace terrace::kernels::host::HWY_NAMESPACE {
 
-/// Lays the queries of a part out in blocks: [padded / 4, heads of the block, 4], zeros behind the
+/// Lays the queries of a part out in blocks: [padded / 4, heads of the block, 4], zeros after the
 /// last dimension.
 template <std::size_t block>
 HWY_NOINLINE void lay_out_queries(const TilePart& part, std::size_t padded, float* queries) {
@@ -74,12 +73,12 @@ HWY_INLINE void see_piece(std::size_t begin, std::size_t heads, PartMemory& memo
   }
 }
 
-/// Takes a part's heads over the tile, whose first rows nobody has asked for.
+/// Takes a part's heads over the tile. Its first rows have not been prefetched.
 template <typename Elements, bool in_place>
 HWY_INLINE void attend_pieces(const TilePart& part, PartMemory& memory) {
   const KvShape& shape = part.op.shape;
   const std::size_t end = part.rows_seen();
-  std::array<const std::byte*, 2 * piece_rows> rows;  // of a piece, and of the one behind it
+  std::array<const std::byte*, 2 * piece_rows> rows;  // of a piece, and of the next one
   const std::span behind(rows.begin() + piece_rows, piece_rows);
   gather_rows(part.op, part.kv_head, 0, rows);
   for (std::size_t i = 0; i < piece_rows; ++i) prefetch(rows[i], shape.row_bytes());
@@ -162,9 +161,9 @@ void write_outputs(const TilePart& part) noexcept {
   }
 }
 
-/// Returns how many heads a part has. The most, on one thread: each part reads the rows once. Else
-/// some parts a thread, for heads that see less take less, but not so few heads that laying rows
-/// out takes the time.
+/// Returns how many heads a part has. On one thread a part has the most heads, because each part
+/// reads the rows once. On several threads each gets several parts, because heads that see fewer
+/// rows take less time, but a part has enough heads that laying rows out does not dominate.
 std::size_t heads_of_part(const TileAttention& op, std::size_t threads) noexcept {
   constexpr std::size_t parts_of_thread = 4;
   constexpr std::size_t heads_min = 64;

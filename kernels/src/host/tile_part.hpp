@@ -37,7 +37,7 @@ struct TilePart {
   }
 };
 
-/// Rows of a tile that a part's heads pass over together. They divide tile_split.
+/// Rows of a tile that a part's heads pass over together. Their number divides tile_split.
 constexpr std::size_t piece_rows = 64;
 constexpr std::size_t part_heads_max = 128;
 /// Floats of the queries of a part: those of the most heads where a head has 128 dimensions, the
@@ -48,7 +48,7 @@ constexpr std::size_t lanes_max = 16;
 /// reading them twice.
 constexpr std::size_t few_heads_max = 8;
 
-/// One value for each head of a part, with room for as many more as are computed together.
+/// A value for each head of a part, with room for as many more as are computed together.
 template <typename Number>
 using OfHeads = Number[part_heads_max + 4];
 

@@ -33,7 +33,7 @@ constexpr std::size_t heads_in_place = one_by_one ? 1 : 4;
 
 /// Rows of a tile, and the heads of a part that pass over them.
 struct Pass {
-  const std::byte* const* rows;  // up to a vector of them may be read behind the last one
+  const std::byte* const* rows;  // up to a vector of them may be read after the last one
   std::size_t count;
   std::size_t dims;
   std::size_t first;  // heads [first, end)
@@ -49,7 +49,7 @@ HWY_INLINE void for_blocks(std::size_t first, std::size_t end, Use use) {
   if constexpr (most > 1) for_blocks<(most > 4 ? 4 : most - 1)>(first, end, use);
 }
 
-/// Writes logits: all but those of blocks whose heads do not see the key.
+/// Writes all logits, except for blocks of heads that do not see the key.
 template <typename Elements, std::size_t block, bool in_place>
 HWY_INLINE void multiply(const Pass& pass) {
   PartMemory& memory = pass.memory;

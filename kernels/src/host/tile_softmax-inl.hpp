@@ -70,7 +70,7 @@ HWY_INLINE Quad maxima_of_lanes(const Floats* v) {
 }
 
 /// Turns the logits of four heads from head `first` on into weights, and adds these up. Heads from
-/// `end` on have none.
+/// `end` on have no weights.
 HWY_INLINE void weigh_four(PartMemory& memory, std::size_t first, std::size_t end) {
   const QuadTag tag;
   Floats of_head[4];
@@ -86,7 +86,7 @@ HWY_INLINE void weigh_four(PartMemory& memory, std::size_t first, std::size_t en
                 HWY_ATTR { return maxima_of(logits, memory.seen[h]); });
   const Quad before = hn::LoadU(tag, memory.maxima + first);
   const Quad maximum = hn::Max(before, maxima_of_lanes(of_head));
-  // Where all logits so far are -inf, any finite base gives weights of 0.
+  // If all logits so far are -inf, any finite base gives weights of 0.
   const Quad base = hn::IfThenZeroElse(hn::Eq(maximum, hn::Set(tag, minus_infinity)), maximum);
   const Quad factor = exp2_nonpositive(hn::Sub(before, base));
   hn::StoreU(maximum, tag, memory.maxima + first);

@@ -1,7 +1,6 @@
 // The weights that query tokens gave to the rows of a tile: see terrace/kernels/attention.hpp.
-//
-// One part of the work is some rows of one KV head, for all tokens: so no two parts add to the same
-// sum. The keys of a tile of `tile_rows` rows are widened and transposed once, into the first
+// A part of the work is some rows of one KV head, for all tokens, so that no two parts add to the
+// same sum. The keys of a tile of `tile_rows` rows are widened and transposed once, into the first
 // cache, and all query heads of all tokens pass over them: a vector is one element of many keys, so
 // that products take neither sums over lanes nor conversions.
 #include <algorithm>
@@ -26,7 +25,7 @@ namespace terrace::kernels::host {
 struct KeyTile {
   std::size_t begin;  // of it in its part
   std::size_t count;
-  // [head_dim, tile_rows]; behind the last row that row again
+  // [head_dim, tile_rows]; after the last row copies of it
   alignas(64) float keys[KvShape::head_dim_max * tile_rows];
 };
 
@@ -47,7 +46,7 @@ struct WeighedRows {
     return op.tile.query + n / group() * op.tile.query_stride +
            query_head(n) * op.tile.shape.head_dim;
   }
-  /// The greatest logit, and behind it the sum of weights.
+  /// The greatest logit, then the sum of weights.
   [[nodiscard]] const float* softmax(std::size_t n) const noexcept {
     return op.tile.state_of(n / group(), query_head(n)) + op.tile.shape.head_dim;
   }
@@ -76,7 +75,7 @@ struct HeadLogits {
   float sum;      // of 2^(logit - maximum), over all
 };
 
-/// Adds each logit's weight to its place of `sums`. Neither is read or written behind `count`.
+/// Adds each logit's weight to its place of `sums`. Nothing is read or written after `count`.
 HWY_INLINE void add_weights(const HeadLogits& head, float* sums) {
   if (head.sum == 0) return;
   const FloatTag tag;
@@ -192,8 +191,8 @@ namespace {
 
 HWY_EXPORT(weigh_rows_on_target);
 
-/// Returns how many rows a part has: a piece, or less where that leaves threads without a part. It
-/// divides a piece.
+/// Returns how many rows a part has: a piece, or fewer if that left threads without a part. The
+/// number divides a piece.
 std::size_t rows_of_part(const TileAttention& tile, std::size_t threads) noexcept {
   constexpr std::size_t parts_of_thread = 4;
   const std::size_t wanted = threads == 1 ? 1 : parts_of_thread * threads;

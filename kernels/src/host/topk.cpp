@@ -54,9 +54,9 @@ HWY_INLINE void for_each_keys(const float* weights, std::size_t n, Each each) {
   each(i, keys_of(hn::Load(tag, rest)), n - i);
 }
 
-/// Writes the chosen lanes one behind the other, anything behind them up to a whole vector, and
-/// returns how many were chosen. Highway's CompressStore does not write what is behind, by an
-/// instruction that takes CPUs far longer.
+/// Writes the chosen lanes one after the other, then any values up to a whole vector, and returns
+/// how many were chosen. Highway's CompressStore writes nothing after them, by an instruction that
+/// takes CPUs far longer.
 template <typename Tag, typename Mask>
 HWY_INLINE std::size_t store_chosen(Tag tag, hn::Vec<Tag> all, Mask chosen, hn::TFromD<Tag>* to) {
   hn::StoreU(hn::Compress(all, chosen), tag, to);
@@ -84,7 +84,7 @@ Bracketed keep_bracket(const float* weights, std::size_t n, Bracket bracket, Key
   return result;
 }
 
-/// The keys from `at` on; lanes behind the last are lowest.
+/// The keys from `at` on; lanes after the last are lowest.
 HWY_INLINE Keys load_keys(const Key* keys, std::size_t at, std::size_t n) {
   const KeyTag tag;
   if (at + lanes <= n) return hn::LoadU(tag, keys + at);
@@ -127,8 +127,8 @@ HWY_INLINE Key middle_of(Bracket range) {
   return static_cast<Key>(low + (std::int64_t{range.high} - low + 1) / 2);
 }
 
-/// Returns a key that at least `least` keys reach, and if there is one at most `most`;
-/// 0 < least <= n.
+/// Returns a key that at least `least` keys reach, and, if such a key exists, at most `most`; 0 <
+/// least <= n.
 Key key_reached_by(const Key* keys, std::size_t n, std::size_t least, std::size_t most) {
   Bracket range = range_of(keys, n);
   std::size_t reached = n;
@@ -163,8 +163,8 @@ HWY_INLINE void keep_half(Key* keys, std::size_t n, Key key, bool upper) {
   }
 }
 
-/// Finds the `place`-th largest key, 0 < place <= n. It halves the range of what the key can be and
-/// leaves out the keys that are not in it.
+/// Finds the `place`-th largest key, 0 < place <= n. The search halves the range of the key and
+/// drops the keys outside it.
 Threshold nth_largest(Key* keys, std::size_t n, std::size_t place) {
   Bracket range = range_of(keys, n);
   while (range.low < range.high && n > 1) {
@@ -230,7 +230,7 @@ HWY_EXPORT(write_ids);
 constexpr std::size_t sample_max = 1024;
 constexpr std::size_t sampled_from = 256;  // fewer weights are as quickly kept all
 
-/// So many that choosing among them takes about as long as choosing among what a bracket keeps.
+/// Returns a size for which choosing in the sample takes about as long as choosing in the bracket.
 std::size_t sample_size(std::size_t n) noexcept {
   const double root = std::cbrt(static_cast<double>(n));
   return std::min(sample_max, static_cast<std::size_t>(root * root));

@@ -14,7 +14,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace terrace::kernels::host::HWY_NAMESPACE {
 
-/// Query heads that each see as many of the values as the one before it, or more.
+/// Query heads, each seeing at least as many of the values as the head before it.
 struct WeighedHeads {
   const float* weights;  // [heads, stride]
   std::size_t stride;
@@ -24,7 +24,7 @@ struct WeighedHeads {
   std::size_t dim;  // of the sums, which the values begin with
 };
 
-/// Where vectors of sums lie: whole ones, or one of which there are `count` numbers.
+/// The places of vectors of sums: whole vectors, or one with `count` numbers.
 struct WholeSums {
   HWY_INLINE Floats load(const float* at) const { return hn::LoadU(FloatTag(), at); }
   HWY_INLINE void store(Floats sum, float* at) const { hn::StoreU(sum, FloatTag(), at); }

@@ -28,7 +28,7 @@ using Quad = hn::Vec<QuadTag>;
 constexpr std::size_t lanes = hn::MaxLanes(FloatTag());
 constexpr std::size_t registers = lanes == 16 ? 32 : 16;  // for vectors
 
-// One struct per dtype: how `lanes` elements at any address become f32.
+// A struct per dtype: converts `lanes` elements at any address to f32.
 struct F32Elements {
   static constexpr std::size_t bytes = 4;
   static HWY_INLINE Floats load(const std::byte* at) {
@@ -63,7 +63,7 @@ struct Bf16Elements {
   }
 };
 
-/// Reads `count` < lanes elements, zeros behind them; never past the last one.
+/// Reads `count` < lanes elements, and zeros after them; never reads past the last one.
 template <typename Elements>
 HWY_INLINE Floats load_tail(const std::byte* at, std::size_t count) {
   alignas(64) std::byte whole[lanes * Elements::bytes] = {};

@@ -1,4 +1,4 @@
-// Reading keys whose arguments were checked.
+// Reading keys; the arguments must be checked already.
 #pragma once
 
 #include "terrace/kernels/rows.hpp"

@@ -102,7 +102,8 @@ class NaiveLloyd {
     }
     if (best == input_.row_count) return;
     labels_[best] = cluster;
-    // Its own centroid from now on, so that it is not the farthest row of the next empty cluster.
+    // The row is its own centroid from now on, so that it is not the farthest row for the next
+    // empty cluster.
     for (std::size_t i = 0; i < input_.dims; ++i) {
       centroids_[cluster * input_.dims + i] = value(best, i);
     }

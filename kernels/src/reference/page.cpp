@@ -22,7 +22,7 @@ double score(const PageSelect& op, std::size_t query_head, std::size_t page) {
       sum += q * double{load_f32(vector, shape.dtype, i)};
       continue;
     }
-    // The larger product; NaN of whatever is no number.
+    // The larger product; NaN if a factor is NaN.
     sum += std::max(q, 0.0) * double{load_f32(vector, shape.dtype, i)};
     sum += std::min(q, 0.0) * double{load_f32(vector, shape.dtype, shape.head_dim + i)};
   }

@@ -1,9 +1,9 @@
 // `refill`: a block of 128 tokens costs 128 rows a head to bring in, and a step may want only two
-// of them. So demand is summed per unit with exponential forgetting,
+// of them. Therefore demand is summed per unit with exponential forgetting,
 //   demand <- demand * (1 - 1/horizon) each step, + rows wanted,
-// which estimates the rows the unit would save over the next `horizon` steps if demand stays as it
-// is. It is admitted when that is at least what its refill moves.
-// An estimate may be wrong. So refills are paid for: only rows that hits have saved may be spent,
+// which estimates the rows the unit would save over the next `horizon` steps if demand does not
+// change. The unit is admitted when that is at least what its refill moves. An estimate may be
+// wrong. Therefore refills are paid for: only rows that hits have saved may be spent,
 //   rows refilled <= rows hit                   at any time,
 // and what a step fetches and refills together never sums up to more than it would fetch without a
 // cache. The first hits are of units that were in device memory anyway when they became units of
@@ -79,7 +79,7 @@ class Refill final : public AdmissionPolicy {
     std::uint64_t step = 0;
   };
 
-  static constexpr std::size_t ages = 4096;  ///< older demand counts for nothing
+  static constexpr std::size_t ages = 4096;  ///< older demand counts as 0
 
   std::vector<double> kept_;  ///< what is left of demand, by its age
   std::uint64_t step_ = 0;

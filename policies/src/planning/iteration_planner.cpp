@@ -14,8 +14,8 @@ namespace terrace::policies {
 namespace {
 
 /// Returns the coefficients of `terms` [times, coefficients], none below zero, whose gaps, as
-/// shares of the times, have the least squares: else the longest time alone would decide.
-/// Coefficients are few: every choice of those that are not zero is tried.
+/// shares of the times, have the least squares (with absolute gaps the longest time alone would
+/// decide). Coefficients are few: every subset that may be non-zero is tried.
 Eigen::VectorXd fit_shares(const Eigen::MatrixXd& terms, const Eigen::VectorXd& seconds) {
   Eigen::MatrixXd shares = terms.array().colwise() / seconds.array();
   // Columns of one size: beside tokens squared ones would lose their digits.

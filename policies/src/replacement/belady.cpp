@@ -1,6 +1,6 @@
-// Belady's rule (IBM Systems Journal 5, 1966) for whole steps, from a recorded trace. It is an
-// optimum for units of one size and worth that come one at a time; of steps, whose misses are
-// admitted one after the other while their hits must stay, a strong reference alone:
+// Belady's rule (IBM Systems Journal 5, 1966) for whole steps, from a recorded trace. The rule is
+//   an optimum for units of one size and worth that come one at a time. For steps, whose misses are
+//   admitted one after the other while their hits must stay, it is only a strong reference:
 //   choose_victim: the evictable key whose next use is farthest, the higher key of equals, for of a
 //          request's blocks the later ones are of no use without the first; nothing when the
 //          newcomer's own next use is no nearer

@@ -86,7 +86,7 @@ class Lfu final : public ReplacementPolicy {
     BucketId higher = head;
   };
 
-  /// Returns the bucket of `count`, which belongs right behind `lower`.
+  /// Returns the bucket of `count`, whose place is directly after `lower`.
   BucketId bucket_behind(BucketId lower, std::uint64_t count) {
     const BucketId next = buckets_[lower].higher;
     if (next != head && buckets_[next].count == count) return next;

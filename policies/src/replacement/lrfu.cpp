@@ -1,14 +1,15 @@
 // Least recently and frequently used: LRFU (Lee et al., IEEE Transactions on Computers 50(12),
 // 2001). Each step that wanted a unit counts one, halved every h steps since; a short half-life
 // makes it LRU, a long one LFU.
-//   touch, miss: one more for each unit, resident or not: one that comes back is what it was
-//   track: into the list of its worth
-//   choose_victim: the first evictable of the least worth, unless that is worth more than twice
+//   touch, miss: one more for each unit, resident or not: an evicted unit keeps its worth track:
+//   into the list of its worth choose_victim: the first evictable of the least worth, unless that
+//   is worth more than twice
 //     the unit that comes
-// Until it is wanted again a unit's worth times 2^(step / h) stays as it is. The logarithm of that
-// is its rank; units whose ranks agree to a sixteenth of an octave lie in one list, oldest use
-// first. A use now has the rank `now_`, and no unit gets a lower one: lists that it passes are
-// joined to that of all below, in order, so that every verb is O(1). State: 16 bytes a key.
+// A unit's worth times 2^(step / h) is constant until the unit is wanted again. The logarithm of
+// this product is its rank; units whose ranks agree to a sixteenth of an octave lie in one list,
+// oldest use first. A use now has the rank `now_`, and no unit gets a lower one: lists that it
+// passes are joined to that of all below, in order, so that every verb is O(1). State: 16 bytes a
+// key.
 // Needs misses, too. Deterministic.
 #include <array>
 #include <cmath>
@@ -23,7 +24,7 @@ using Rank = std::uint64_t;
 
 constexpr Rank octave = 256;
 constexpr Rank list_width = octave / 16;
-/// Where two uses lie farther apart, the older one adds nothing that a rank can say.
+/// If two uses are farther apart, the older one adds less than a rank can express.
 constexpr Rank sum_range = 10 * octave;
 /// No unit ranks so high above a use now: more uses add nothing to a worth of 2^10.
 constexpr std::size_t lists_above = 16 * octave / list_width;
@@ -109,7 +110,7 @@ class Lrfu final : public ReplacementPolicy {
     return static_cast<List>(1 + rank / list_width % lists_above);
   }
 
-  /// A unit that becomes resident though nobody has wanted it yet counts as wanted now.
+  /// A unit that becomes resident before any step has wanted it counts as wanted now.
   [[nodiscard]] Rank rank_once_tracked(UnitKey key) const noexcept {
     return std::max<Rank>(units_[key].rank, now_);
   }
@@ -133,7 +134,7 @@ class Lrfu final : public ReplacementPolicy {
 
   std::size_t half_life_;
   std::uint64_t step_ = 0;
-  Rank now_ = sum_range;  ///< of one use in this step; far above the rank 0 of what has had none
+  Rank now_ = sum_range;  ///< of a use in this step; far above the rank 0 of units without a use
   const std::array<std::uint16_t, sum_range>& rises_ = rises();
   KeyLists<List, 1 + lists_above> lists_;
   std::vector<Unit> units_;

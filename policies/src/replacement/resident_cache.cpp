@@ -43,7 +43,7 @@ void ResidentCache::plan_step(std::span<const WantedUnit> wanted, CachePlan& pla
   ask_anew();
   plan.hit.assign(wanted.size(), 0);
   plan.evicted.clear();
-  // Room for all that may be taken out, in vain or not, at no new allocation for each new key.
+  // Reserves for all units that a search may take out, so that new keys cause no new allocation.
   plan.evicted.reserve(std::bit_ceil(std::min(capacity_, units_.size())));
   plan.admitted.clear();
   test_and_touch(wanted, plan);
@@ -121,7 +121,7 @@ void ResidentCache::admit(std::span<const WantedUnit> wanted, CachePlan& plan) {
 
 bool ResidentCache::admit_one(const WantedUnit& wanted, double worth_of_it,
                               std::vector<UnitKey>& evicted) {
-  // Asked before anything is evicted, so that nothing goes in vain.
+  // This is checked before anything is evicted, so that no unit is evicted for nothing.
   if (wanted_slots_ + wanted.slots > capacity_) {
     ++counters_.no_room_units;
     return false;
@@ -159,7 +159,7 @@ bool ResidentCache::displace_for(const WantedUnit& wanted, std::vector<UnitKey>&
 bool ResidentCache::replace_for(const WantedUnit& wanted, std::size_t slots, double spare,
                                 std::vector<UnitKey>& evicted) {
   const bool free = wanted.refill_rows == 0;
-  // Within a step fewer and fewer may go: what was not to be had is not asked for again.
+  // Within a step ever fewer units may be evicted: a search that failed is not repeated.
   double& useless_spare = useless_spare_[free ? 1 : 0];
   if (slots > 0 && spare <= useless_spare) return false;
   bool some_may_go = false;
@@ -262,7 +262,7 @@ void ResidentCache::drop_from(UnitKey first) {
 void ResidentCache::resize(std::size_t capacity_slots, std::vector<UnitKey>& evicted) {
   capacity_ = capacity_slots;
   replacement_->resize({.keys = units_.size(), .slots = capacity_});
-  // One by one: nothing has to fit, so no search need pass over what was chosen before.
+  // Victims are evicted one by one: no unit has to fit, so no search need skip earlier victims.
   while (used_ > capacity_) {
     const auto victim = replacement_->choose_victim(no_unit, [](UnitKey) { return true; });
     TERRACE_ASSERT(victim.has_value());

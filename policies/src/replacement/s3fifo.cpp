@@ -123,7 +123,8 @@ class S3Fifo final : public ReplacementPolicy {
   }
 
   std::optional<UnitKey> victim_in_main(FunctionRef<bool(UnitKey)> evictable) {
-    // Each round takes a use from every key that may go; after uses_max the first has none left.
+    // Each round takes a use from every key that may be evicted; after uses_max rounds the first
+    // key has no use left.
     for (int round = 0; round <= uses_max; ++round) {
       const UnitKey last = queues_.newest(Place::main);
       UnitKey key = queues_.oldest(Place::main);

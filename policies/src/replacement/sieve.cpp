@@ -3,7 +3,7 @@
 //   track: append at the newest end, not visited         touch: mark visited
 //   choose_victim: the hand passes visited keys and unmarks them, and stays at the first that is
 //          not visited; from the newest end it starts again at the oldest
-//   evict: the hand goes on behind it
+//   evict: the hand moves past it
 // Keys that the hand has unmarked on its way stay so, even if the key it found is kept in the end.
 // State: 9 bytes a key. Needs hits only. Deterministic.
 #include "key_lists.hpp"

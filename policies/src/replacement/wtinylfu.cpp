@@ -5,15 +5,16 @@
 //   touch: moves to the newest end; what is on trial becomes protected (80 % of the rest), the
 //          oldest protected key goes back on trial for it
 //   choose_victim: with a full window its oldest key duels with the oldest on trial: the one
-//          counted less is chosen, the newcomer where they are equal; else the oldest on trial,
-//          else the oldest protected
+//          counted less is chosen, the newcomer where they are equal; with room in the window the
+//          oldest on trial, then the oldest protected
 //   evict: the key goes, its count stays
-// A key that a step has let in stays for that step, so that all of the step's misses but the first
-// come in without a duel. With a duel for each, which turns misses away that are wanted no more
-// often than the key that would go, wave's clusters had nine points of hits less at twice a step's
-// units, and pqcache's blocks one more. A newcomer that wins its duel is on trial from then on,
-// even if the loser stays in the end. For one incoming unit the window is as full as before its
-// first victim goes. State: 20 bytes a key. Needs hits, misses and sizes. Deterministic.
+// A key that a step has admitted stays for that step, so that all of the step's misses but the
+// first are admitted without a duel. With a duel for each miss, which rejects misses that are
+// wanted no more often than the victim, wave's clusters had nine percentage points of hits less at
+// twice a step's units, and pqcache's blocks one point more. A newcomer that wins its duel is on
+// trial from then on, even if the loser stays in the end. For one incoming unit the window is as
+// full as before its first victim goes. State: 20 bytes a key. Needs hits, misses and sizes.
+// Deterministic.
 #include <algorithm>
 
 #include "key_lists.hpp"

@@ -1,9 +1,11 @@
-// CaM: the last tokens stay, and while tokens are decoded the value of one that goes is handed on
-// to those behind it. A baseline: keys stay as they are, so nobody finds what was handed on.
+// CaM: the last tokens stay, and while tokens are decoded the value of a dropped token is added to
+// the values of the tokens after it. A baseline: keys stay unchanged, so no query finds the added
+// values.
 //
 // Source: CaM, ICML 2024. A dropped token's value, divided by m, is added to those of the next m
 // tokens that stay. The probability is the token's attention so far over the mean of its own and
-// that of the m tokens behind it. Nothing is handed on of a prompt: that measured the same.
+// that of the m tokens after it. Values of a prompt's tokens are not added: adding them measured
+// the same.
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -18,7 +20,8 @@ namespace {
 
 constexpr std::size_t heirs = 32;  ///< m
 
-/// Returns how likely the value of the token at `position` is handed on; `scores` are of all.
+/// Returns the probability that the value of the token at `position` is added to later ones;
+/// `scores` are of all tokens.
 double probability(std::span<const float> scores, std::size_t position) {
   const auto near = scores.subspan(position, std::min(heirs + 1, scores.size() - position));
   const double sum = std::accumulate(near.begin(), near.end(), 0.0);
@@ -47,7 +50,7 @@ class Cam final : public RetentionPolicy {
     return maps;
   }
 
-  /// The first candidates are `dropped`; those that stay lie behind all of them.
+  /// The first `dropped` candidates are dropped; all candidates after them stay.
   static void hand_on(const RetainRequest& request, std::size_t head, std::size_t dropped,
                       EntryMap& map) {
     const std::vector<float> scores = scores_of(request, head);

@@ -1,5 +1,6 @@
 // Chelsea (CentroidKV): nothing is dropped, all of the middle is merged into as many entries as may
-// stay. Heads whose keys have no likes may keep all their tokens (outlier_heads.hpp).
+// stay. Heads whose keys are unlike each other (outlier heads) may keep all their tokens
+// (outlier_heads.hpp).
 //
 // Source: arXiv 2506.11418. The bias ln(degree) is decisive: without it errors are twice as large.
 #include "keep_best.hpp"
@@ -9,7 +10,7 @@
 namespace terrace::policies {
 namespace {
 
-/// All entries are alike: none is kept apart from those that merge.
+/// All entries have the same importance: no entry is excluded from merging.
 class Chelsea final : public Importance {
  public:
   explicit Chelsea(std::shared_ptr<const OutlierHeads> outliers) noexcept

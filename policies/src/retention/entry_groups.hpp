@@ -22,7 +22,7 @@ class EntryGroups {
  public:
   explicit EntryGroups(std::size_t candidates) : group_(candidates, EntryMap::dropped) {}
 
-  /// Each of these stays as it is.
+  /// Each of these stays unchanged.
   void keep(std::span<const std::uint32_t> candidates);
   /// These become one entry.
   void merge(std::span<const std::uint32_t> candidates);

@@ -35,7 +35,7 @@ Status check_widths(std::span<const GateStage> stages) {
   return {};
 }
 
-/// Errors: invalid_argument: not as many numbers as there should be; corrupt: one that is none.
+/// Errors: invalid_argument: a wrong count of numbers; corrupt: NaN or an infinite number.
 Status check_numbers(std::span<const float> numbers, std::size_t wanted, std::size_t of_network,
                      std::size_t kv_heads, std::size_t stage) {
   if (numbers.size() != wanted) {

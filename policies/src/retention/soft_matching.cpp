@@ -48,7 +48,7 @@ class Groups {
     return all;
   }
 
-  /// Merges along the edges, whose groups `to` take in those that come `from` elsewhere.
+  /// Merges along the edges: the group of `to` takes in the group of `from`.
   void merge(std::span<const Edge> edges) {
     for (const Edge& edge : edges) {
       const auto from = static_cast<Eigen::Index>(edge.from);

@@ -2,8 +2,8 @@
 // and not with its square.
 //
 // Source: Chelsea (CentroidKV), arXiv 2506.11418, which brings the bipartite matching of ToMe into
-// chunks. In each chunk every other entry looks for the one among the others whose key is nearest
-// to its own by cosine; of all these edges the most alike are merged.
+// chunks. In each chunk every second entry looks among the remaining entries for the nearest key by
+// cosine; of all these edges the most alike are merged.
 #pragma once
 
 #include <cstddef>

@@ -16,7 +16,7 @@ constexpr std::array table{
     RetentionEntry{"chelsea", "tokens with keys alike become one entry (Chelsea)", &make_chelsea},
     RetentionEntry{"smartkv", "the tokens that a network expects to be looked at (SmartKV)",
                    &make_smartkv},
-    RetentionEntry{"cam", "the last tokens, and values of those that go handed on to them (CaM)",
+    RetentionEntry{"cam", "the last tokens, and values of dropped tokens added to theirs (CaM)",
                    &make_cam},
 };
 

@@ -36,8 +36,8 @@ class Clusters {
         batch_(batch),
         row_dims_(options.shape.estimates ? 2 * request.shape.head_dim : request.shape.head_dim) {}
 
-  /// Makes the cluster anew instead that tokens from the batch's begin on had joined, from those
-  /// before. Returns false where none can have joined.
+  /// Computes a cluster again from its tokens before the batch's begin, if later tokens had joined
+  /// it. Returns false if no token can have joined.
   bool take_those_left();
 
   [[nodiscard]] Result<BuildReport> write();
@@ -70,7 +70,8 @@ class Clusters {
   [[nodiscard]] Status read_rows();
   [[nodiscard]] const float* keys_to_compare();
   Status cluster();
-  /// Places of the first centroids at equal distances, or none where they are to be drawn.
+  /// Returns the positions of the first centroids at equal distances, or nothing if they are drawn
+  /// at random.
   [[nodiscard]] std::vector<std::uint32_t> strided_seeds(const float* keys) const;
   void list_members();
   void split_large();
@@ -155,7 +156,7 @@ void Clusters::take_members_of(std::uint32_t cluster) {
 
 Status Clusters::read_rows() {
   rows_ = std::make_unique_for_overwrite<float[]>(batch_.tokens.size() * row_dims_);
-  // A row is a key and a value side by side: what lies behind the key's dimensions is the value.
+  // A row is a key followed by its value: the numbers after the key's dimensions are the value.
   return kernels::host::read_keys({.shape = request_.shape,
                                    .rows = request_.rows,
                                    .tokens = batch_.tokens,

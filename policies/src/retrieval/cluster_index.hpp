@@ -2,9 +2,9 @@
 //
 // Tokens are clustered in segments, each on its own. Segments are whole chunks, so that the
 // clusters of a segment lie in its chunks; an extension, cut where segments begin, puts its
-// clusters into places of the chunks it touches that no earlier token uses. Clusters made before
-// stay as they are, but where many short extensions have taken all places of a chunk: then tokens
-// join the last cluster there, which is made anew.
+// clusters into places of the chunks it touches that no earlier token uses. Earlier clusters stay
+// unchanged, except if many short extensions have taken all places of a chunk: then tokens join its
+// last cluster, which is computed again.
 #pragma once
 
 #include <cstddef>

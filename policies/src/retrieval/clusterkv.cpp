@@ -1,5 +1,5 @@
 // ClusterKV: whole semantic clusters are fetched, the last one cut to the budget.
-//   build:  for each KV head, k-means of all keys behind the sinks by cosine; centroids are plain
+//   build:  for each KV head, k-means of all keys after the sinks by cosine; centroids are plain
 //           means; one cluster for every 80 tokens
 //   extend: each batch of up to 320 generated tokens becomes clusters of its own, 4 for a whole
 //           one; until then its tokens stay in the window. Old clusters stay as they are

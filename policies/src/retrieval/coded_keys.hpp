@@ -17,14 +17,14 @@ class CodedKeys {
   /// build are done. Errors: those of reading rows.
   [[nodiscard]] virtual Status read_keys(const BuildRequest& request, std::size_t head,
                                          TokenRange tokens, float* keys) const = 0;
-  /// Where queries are in that space once select() has run: [query_heads, head_dim].
+  /// Returns the queries in that space, after select() has run: [query_heads, head_dim].
   [[nodiscard]] virtual const float* queries(const SelectRequest& request) const noexcept = 0;
 
  protected:
   ~CodedKeys() = default;
 };
 
-/// A policy whose index has them.
+/// A policy whose index has coded keys.
 class CodingPolicy : public RetrievalPolicy, public CodedKeys {};
 
 }  // namespace terrace::policies

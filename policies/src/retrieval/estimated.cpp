@@ -1,11 +1,11 @@
-// Estimates: what a policy does not select is attended to as the means of groups of alike tokens.
+// Estimates: tokens that a policy does not select are attended to as the means of groups of alike
+// tokens.
 //   build:  as the policy does; then page by page groups of tokens whose keys are alike, by soft
 //           matching, and the means of their keys and values
 //   extend: the same for pages that new tokens complete
-//   select: the policy's. Once the rows are there, of each group the mean of the rows that are not
-//           selected, with a logit bias of ln(their number). Where entries count towards the
-//           budget, they take the place of rows, of a fifth at most, and those with the largest
-//           attention weights stay
+//   select: the policy's. When the rows are selected, each group gives the mean of its other rows,
+//   with a logit bias of ln(their number). If entries count towards the budget, they replace rows,
+//   a fifth of them at most, and the entries with the largest attention weights stay
 // Index: the policy's, and a byte a token, and a row and 2 bytes a group and KV head. Tokens of
 // a page that is not full, or not all of candidates, are selected or left out, not estimated.
 // Source: own. Matching: Chelsea (CentroidKV), arXiv 2506.11418. RetroInfer (arXiv 2505.02922)
@@ -79,7 +79,7 @@ class Estimated final : public WrappingPolicy {
     return {};
   }
 
-  /// The groups, behind an index of that layout.
+  /// Returns the groups, which follow an index of that layout.
   [[nodiscard]] Groups groups_behind(const IndexLayout& layout) const noexcept {
     return {options_, layout.chunk_bytes};
   }

@@ -7,9 +7,9 @@
 
 namespace terrace::policies {
 
-/// Returns a policy that selects as `base` does, and estimates the rest; `base` itself where
-/// nothing is to be estimated: options.estimates.group_tokens is 0, or it selects nothing, or by
-/// exact scores, or estimates what it leaves out itself.
+/// Returns a policy that selects as `base` does, and estimates the rest; `base` itself if there is
+/// nothing to estimate: options.estimates.group_tokens is 0, or it selects nothing, selects by
+/// exact scores, or has estimates of its own.
 /// Errors: invalid_argument naming the setting that is out of range, or that it has lists of query
 /// heads.
 MadeRetrievalPolicy estimated(std::unique_ptr<RetrievalPolicy> base,

@@ -60,7 +60,7 @@ class Matching {
     return group_of;
   }
 
-  /// Returns the tokens whose rows may be of a group.
+  /// Returns the tokens with rows finite and small enough for a group.
   [[nodiscard]] std::vector<std::uint32_t> fitting(std::span<const std::byte* const> rows) const {
     const KvShape& shape = request_.shape;
     std::vector<std::uint32_t> which;

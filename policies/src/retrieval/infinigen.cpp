@@ -6,9 +6,10 @@
 //   select: as sparq does, with these channels and the speculated query: what the model projects
 //           from the layer before's input, with this layer's norm, weights and positions
 // Index: keys' channels, ratio / 2 of the KV bytes. Deterministic. Extending changes no channels.
-// Source: InfiniGen (Lee et al., OSDI 2024). There queries and keys are turned first to the axes of
-// the queries (skewing), which RoPE does not commute with; a threshold of scores (alpha) says how
-// many rows are fetched, here the budget does; and only the channels kept are projected.
+// Source: InfiniGen (Lee et al., OSDI 2024). In the paper queries and keys are first rotated to the
+// axes of the queries (skewing), which RoPE does not commute with; a threshold of scores (alpha)
+// decides how many rows are fetched, here the budget does; and only the chosen channels are
+// projected.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

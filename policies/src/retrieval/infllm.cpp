@@ -6,8 +6,8 @@
 //   select: score = q.vector, summed over the group; blocks by falling score, the last one cut to
 //           the budget
 // Index: 1/128 of the keys. Deterministic. Extending is the same as building at once.
-// Source: InfLLM (Xiao et al., arXiv 2402.04617). There significance is the attention a key got
-// from the tokens behind it, one list serves all heads of a layer, and far blocks lose their
+// Source: InfLLM (Xiao et al., arXiv 2402.04617). In the paper significance is the attention a key
+// got from the tokens after it, one list serves all heads of a layer, and far blocks lose their
 // positions.
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // PQCache: scores of all candidates from product-quantised keys, the best rows fetched.
 //   build:  for each KV head and sub-space, k-means (L2) of the sub-keys into 2^bits centroids;
-//           codes are the labels. Trained on everything behind the sinks, the window included, so
+//           codes are the labels. Trained on everything after the sinks, the window included, so
 //           that prompt tokens have codes when they leave it
 //   extend: nearest centroids of the existing codebook
 //   select: per query head a table of q.centroid, logits by look-up, softmax over the candidates,

@@ -2,7 +2,7 @@
 // quantisation error is the error of its logit.
 //   build:  from the queries of the prompt's end S = mean of q q^T, shrunk towards all directions
 //           alike; keys are stretched by S^(1/2), centred, and turned to their principal axes,
-//           which are dealt out to the sub-spaces by variance (query_basis.hpp). Then k-means (L2)
+//           which are divided among the sub-spaces by variance (query_basis.hpp). Then k-means (L2)
 //           into 2^bits centroids per sub-space
 //   extend: keys are mapped the same way and get the nearest centroids
 //   select: queries are mapped so that all logits keep their values but for one constant per query
@@ -31,7 +31,8 @@ namespace {
 // Fewer say too little about where queries look; more are of another part of the text.
 constexpr std::size_t qpq_query_window = 1024;
 
-/// Behind the codebooks, per KV head: how queries and keys are mapped, and where keys are centred.
+/// The part of the index after the codebooks: per KV head the maps of queries and keys, and the
+/// centre of the keys.
 class Maps {
  public:
   Maps(const KvShape& shape, const PqShape& pq, std::byte* fixed) noexcept
@@ -64,7 +65,7 @@ void map_keys(const Maps& maps, std::size_t head, std::size_t dims, std::span<fl
   }
 }
 
-/// Reads keys of a KV head as they are coded: mapped and centred.
+/// Reads keys of a KV head in the form that is coded: mapped and centred.
 Status read_mapped_keys(const BuildRequest& request, const Maps& maps, TokenRange tokens,
                         std::size_t head, float* keys) {
   const std::size_t dims = request.shape.head_dim;

@@ -16,7 +16,7 @@ struct QueryBasis {
 
 struct QueryBasisInput {
   std::size_t dims = 0;
-  std::span<const float> queries;  ///< [any, dims]; none: all directions count alike
+  std::span<const float> queries;  ///< [any, dims]; empty: all directions count alike
   std::span<const float> keys;     ///< [any, dims]
   double shrinkage = 0.7;          ///< share of "all directions alike" in the weight of directions
   std::size_t subspaces = 1;       ///< divides dims

@@ -1,8 +1,8 @@
 // A second stage: a policy proposes `factor` times as many rows as are wanted, and those with the
 // highest refined scores stay.
 //   build:  as the policy does; then for each token and KV head a code of what the index leaves of
-//           its key, rotated, in one or two bits an element, and a factor (kernels/refine.hpp). An
-//           index without codes of its own leaves the key less the mean of the chunk before
+//           its key, rotated, in one or two bits an element, and a factor (kernels/refine.hpp).
+//           Without codes in the index, the rest is the key less the mean of the chunk before
 //   extend: the same for new tokens alone
 //   select: the policy's, for more rows; scores from its codes and the codes of rests; per query
 //           head the softmax over what is proposed, reduced over the group, top k per KV head
@@ -67,8 +67,9 @@ class Rests {
     return keys;
   }
 
-  /// Writes the vector of a chunk that begins at `begin`: the mean of the keys of the chunk before,
-  /// of the first chunk its first key. So it is the same however many tokens come at a time.
+  /// Writes the vector of a chunk that begins at `begin`: the mean of the keys of the chunk before;
+  /// for the first chunk, its first key. Therefore the vector does not depend on how many tokens
+  /// come at a time.
   [[nodiscard]] Status write_vector(std::size_t chunk, std::size_t begin) const {
     const std::size_t dims = request_.shape.head_dim;
     const TokenRange before{begin - request_.index.chunk_tokens, begin};
@@ -151,7 +152,7 @@ class Refined final : public WrappingPolicy {
     return Rests(request, coded_, codes, head).write();
   }
 
-  /// The codes, behind an index of that layout.
+  /// Returns the codes, which follow an index of that layout.
   [[nodiscard]] RefineShape codes_behind(const IndexLayout& layout) const noexcept {
     return {.bits = options_.bits,
             .pq = coded_ == nullptr ? PqShape{.subspaces = 0} : coded_->pq(),

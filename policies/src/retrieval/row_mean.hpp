@@ -13,7 +13,7 @@ class RowMean {
  public:
   explicit RowMean(std::size_t dims) : sum_(dims) {}
 
-  /// One row or several, [rows, dims].
+  /// Adds one row or several, [rows, dims].
   void add(std::span<const float> rows) {
     for (std::size_t at = 0; at < rows.size(); at += sum_.size()) {
       const auto row = rows.subspan(at, sum_.size());

@@ -1,16 +1,16 @@
-// Signs: candidates by the mean of their group and the signs of what it leaves of their keys; what
-// is not selected is attended to as the means of groups.
+// Signs: candidates by the mean of their group and the signs of their keys' distance from it (1-bit
+// codes after RaBitQ); tokens that are not selected are attended to as the means of groups.
 //   build:  page by page groups of tokens whose keys are alike, by soft matching, and the means of
 //           their rows; then per token the signs of its key less the mean, rotated, and a factor
-//   extend: the same for new tokens. As long as a page is not full, its tokens are coded alone
+//   extend: the same for new tokens. Until a page is full, its tokens are coded without a group
 //   select: score of the mean + factor * the rotated query times the signs; per query head the
 //           softmax over the candidates, reduced over the group, top k per KV head
-//   then:   of each group the mean of the rows that are not selected is one entry of attention,
+//   then:   the mean of the rows that are not selected is one entry of attention for each group,
 //           with a logit bias of ln(their number)
 // Index: per KV head and token head_dim / 8 + 3 bytes, and a row and 2 bytes a group. Nothing is
-// trained, so that nothing drifts. Deterministic. Cutting codes the tokens of the last page alone.
-// Source: own. Codes after RaBitQ (Gao and Long 2024), matching after Chelsea (arXiv 2506.11418),
-// estimates as RetroInfer's (arXiv 2505.02922).
+// trained, so that nothing drifts. Deterministic. A cut codes again only the tokens of the last
+// page. Source: own. Codes after RaBitQ (Gao and Long 2024), matching after Chelsea (arXiv
+// 2506.11418), estimates as RetroInfer's (arXiv 2505.02922).
 #include "terrace/kernels/signs.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A policy round another one, whose index has more behind it.
+// A policy that wraps another one, and whose index has more data after the wrapped policy's.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace terrace::policies {
   return traits.selects && !traits.keeps_everything && traits.name != "oracle";
 }
 
-/// Builds what the other policy builds, and head by head what comes behind that in its chunks.
+/// Builds the wrapped policy's index, and, head by head, the data that follow it in its chunks.
 class WrappingPolicy : public RetrievalPolicy {
  public:
   [[nodiscard]] const RetrievalTraits& traits() const noexcept final { return traits_; }
@@ -33,8 +33,8 @@ class WrappingPolicy : public RetrievalPolicy {
 
   [[nodiscard]] const RetrievalPolicy& base() const noexcept { return *base_; }
 
-  /// Writes what a KV head has behind an index of that layout, which is built. Errors: those of
-  /// reading rows.
+  /// Writes the data of a KV head that follow an index of that layout, which is already built.
+  /// Errors: those of reading rows.
   [[nodiscard]] virtual Status write_behind(const IndexLayout& layout, const BuildRequest& request,
                                             std::size_t head) const = 0;
 

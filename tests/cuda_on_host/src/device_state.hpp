@@ -36,7 +36,7 @@ struct DeviceState {
 
   [[nodiscard]] bool is_broken() const { return broken.load() != 0; }
 
-  /// Returns what broke the device, when it has come to rest; or success.
+  /// Waits until the device is idle, and returns the error that broke it, or success.
   cudaError_t check_broken() const;
 };
 

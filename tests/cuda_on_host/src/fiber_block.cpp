@@ -168,7 +168,8 @@ void FiberBlock::open_block_barrier() {
 
 void FiberBlock::wait_for_block() {
   Fiber& fiber = *fibers_[running_];
-  // In turns: who arrives at the next barrier early must not seem to be ordered by this one.
+  // Two places in turn: a thread that arrives early at the next barrier must not seem to be ordered
+  // by this one.
   char* const order = &block_order_[fiber.block_barriers++ % 2];
   order_before(order);
   ++at_barrier_;

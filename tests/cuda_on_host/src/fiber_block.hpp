@@ -1,11 +1,11 @@
 // Runs the threads of a block as fibers of one thread of the host.
 //
 // A fiber runs until it needs another one: at a barrier, or where lanes of a warp exchange values.
-// Switches order no memory for the thread sanitizer; barriers say what they order. So an access
-// that only a missing barrier would order is reported, although nothing runs at once.
+// Switches order no memory for the thread sanitizer; barriers declare their order. Therefore an
+// access that only a missing barrier would order is reported, although fibers never run at once.
 //
-// Built without the sanitizer's instrumentation (CMakeLists.txt): what this class keeps is shared
-// by fibers that are not ordered, on purpose.
+// Built without the sanitizer's instrumentation (CMakeLists.txt): unordered fibers share the
+// members of this class on purpose.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,10 @@
 // Hands work over from the host to a stream's thread, and orders nothing else.
 //
-// With a lock around a list, whoever enqueues would be ordered behind what the stream has done
-// before: on a device he is not, and the thread sanitizer would overlook a missing event wait.
+// A lock around a list would order the enqueuing thread after the stream's earlier work. A device
+// gives no such order, and the thread sanitizer would overlook a missing event wait.
 //
-// Built without the sanitizer's instrumentation (CMakeLists.txt); it says itself what is ordered.
+// Built without the sanitizer's instrumentation (CMakeLists.txt); the class itself declares the
+// order.
 #pragma once
 
 #include <atomic>
@@ -20,7 +21,7 @@ class HandOver {
   /// Takes `work` over. The work sees everything that the caller did before.
   void push(Work* work);
 
-  /// Waits for the next piece of work; null after stop(), when none is left.
+  /// Waits for the next piece of work; null after stop(), when no work is left.
   Work* pop();
 
   /// Says that the work taken last is done.

@@ -1,4 +1,4 @@
-// Calls that tell the sanitizers about fibers. They do nothing in a build without sanitizers.
+// Calls that tell the sanitizers about fibers. The calls do nothing in a build without sanitizers.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ inline void leave_stack([[maybe_unused]] void** fake_stack, [[maybe_unused]] Sta
 #endif
 }
 
-/// After a switch. `from` receives the bounds of the stack that was left; null for nobody.
+/// After a switch. `from` receives the bounds of the stack that was left; null for no stack.
 inline void enter_stack([[maybe_unused]] void* fake_stack, [[maybe_unused]] StackBounds* from) {
 #if defined(__SANITIZE_ADDRESS__)
   StackBounds left;

@@ -281,7 +281,7 @@ cudaError_t cudaMemcpyBatchAsync(void** targets, void** sources, std::size_t* si
                                  std::size_t count, cudaMemcpyAttributes* attributes,
                                  std::size_t* attribute_indices, std::size_t attribute_count,
                                  std::size_t* failed, cudaStream_t stream) {
-  *failed = SIZE_MAX;  // none in particular
+  *failed = SIZE_MAX;  // no copy in particular
   return cudaMemcpyBatchAsync(static_cast<void* const*>(targets),
                               static_cast<const void* const*>(sources), sizes, count, attributes,
                               attribute_indices, attribute_count, stream);

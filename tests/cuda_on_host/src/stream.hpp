@@ -44,7 +44,7 @@ struct CUstream_st {
   ~CUstream_st();
 
   void push(std::function<void()> work);
-  /// Work that reads or writes memory. It is not begun once the device is broken.
+  /// Work that reads or writes memory. The work is not begun if the device is broken.
   void push_access(std::function<void()> access);
   void synchronize();
   [[nodiscard]] bool accesses_memory() const { return accesses_memory_.load(); }

@@ -1,4 +1,4 @@
-// The smallest program of somebody who embeds Terrace.
+// The smallest program that embeds Terrace.
 #include <cstdio>
 
 #include "terrace/core/bytes.hpp"

@@ -1,4 +1,4 @@
-/* The smallest program of somebody who embeds Terrace from C. */
+/* The smallest program that embeds Terrace from C. */
 #include <stdio.h>
 #include <string.h>
 #include <terrace.h>

@@ -4,7 +4,7 @@
     peer/bin/python make_golden.py [SELECTIONS.csv]
 
 Traces are text, one unit a line. `selections` is layer 1 of a recorded run (`terrace trace convert
---to csv`), and is left as it is where none is given. Counts are libCacheSim's, item by item, every
+--to csv`), and is left unchanged if no run is given. Counts are libCacheSim's, item by item, every
 unit of size 1; W-TinyLFU and last_steps, for which the peer has nothing equal, are not in it.
 """
 

@@ -1,4 +1,4 @@
-// Decisions of retention carried out: values that are handed on.
+// Decisions of retention carried out: values that are added to others.
 #include "retention/decision.hpp"
 
 #include <gmock/gmock.h>
@@ -35,7 +35,7 @@ TEST(EntryLayout, HasARowForEachEntryAndPlacesForTheLongestList) {
   EXPECT_EQ(memory.row(1, 81), memory.row(0, 0) + (33 + 81) * shape.row_bytes());
 }
 
-/// A layer whose rows lie in blocks on the host, and what is kept of it.
+/// A layer with rows in blocks on the host, and its kept entries.
 class DecisionTest : public ::testing::Test {
  protected:
   DecisionTest() {
@@ -70,7 +70,7 @@ class DecisionTest : public ::testing::Test {
     }
   }
 
-  /// All rows that are kept, and of which tokens.
+  /// Returns all kept rows, and the tokens that they are of.
   [[nodiscard]] std::vector<std::byte> kept_rows() const {
     std::vector<std::byte> rows;
     for (std::size_t head = 0; head < shape_.kv_heads; ++head) {
@@ -136,10 +136,10 @@ TEST_F(DecisionTest, OfCamConservesTheSumOfValuesAndLeavesKeysAndDegrees) {
 TEST_F(DecisionTest, OfCamRemembersWhichEntriesHaveTakenGifts) {
   score_all_alike();
   decide_on({sinks, 56}, "cam");
-  decide_on({56, 60}, "cam");  // 4 go, and hand on to the 32 behind them
+  decide_on({56, 60}, "cam");  // 4 are dropped, and their values go to the 32 after them
   EXPECT_EQ(std::ranges::count(entries_.now().heads[0].gifted, 1), 32);
   scores_.start(shape_.kv_heads);
-  decide_on({60, 64}, "cam");  // 4 go, and nothing is handed on
+  decide_on({60, 64}, "cam");  // 4 are dropped, and no token gets their values
   const EntryList& list = entries_.now().heads[0];
   EXPECT_EQ(std::ranges::count(list.gifted, 1), 28);
   EXPECT_EQ(entries_.row_of(0, list.positions[0]), nullptr);

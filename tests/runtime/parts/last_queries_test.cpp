@@ -18,7 +18,7 @@ class LastQueriesOf : public ::testing::Test {
  protected:
   LastQueriesOf() { EXPECT_TRUE(queries_.reserve(*backend_, shape, window).has_value()); }
 
-  /// A step brings tokens, whose queries are their position.
+  /// A step brings tokens; a token's query is its position.
   void bring(std::size_t begin, std::size_t end) {
     std::vector<float> given;
     for (std::size_t position = begin; position < end; ++position) {

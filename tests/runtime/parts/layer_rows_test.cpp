@@ -91,7 +91,7 @@ TEST_F(Rows, ShareTheirPagesUntilOneIsWritten) {
   EXPECT_EQ(runtime_->pages().pages_in_use(), 6U);
   EXPECT_EQ(page_of(twin, 3), page_of(rows_, 3));
   EXPECT_TRUE(rows_.is_shared(3));
-  EXPECT_FALSE(rows_.is_shared(6));  // there is none
+  EXPECT_FALSE(rows_.is_shared(6));  // no such page
 
   ASSERT_TRUE(twin.own(3).has_value());
   EXPECT_NE(page_of(twin, 3), page_of(rows_, 3));

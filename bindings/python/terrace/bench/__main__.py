@@ -37,11 +37,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--budget", default="0.1", help="retrieval.budget")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
                         help="another setting of the command line")
-    parser.add_argument("--tokens", type=int, default=64, help="tokens fed behind each prompt")
+    parser.add_argument("--tokens", type=int, default=64, help="tokens fed after each prompt")
     parser.add_argument("--needles", type=int, default=4,
                         help="facts planted and asked for; 0: none")
     parser.add_argument("--text", type=pathlib.Path, action="append",
-                        help="files fed one behind the other (Debian's licences)")
+                        help="files fed one after the other (Debian's licences)")
     parser.add_argument("--dtype", default="float32", choices=["float32", "float16", "bfloat16"])
     parser.add_argument("--threads", type=int, default=1, help="PyTorch's")
     parser.add_argument("--format", choices=["text", "json"], default="text")

@@ -39,8 +39,8 @@ def kv_bytes(cache) -> int:
 
 @torch.no_grad()
 def feed(model, cache, tokens: torch.Tensor, context: int) -> dict:
-    """Gives a prompt, then token by token what follows. Returns seconds, and the logits behind each
-    token that was decoded, as `terrace run` scores them."""
+    """Gives a prompt, then the following tokens one by one. Returns seconds, and the logits after
+    each decoded token, as `terrace run` scores them."""
     begin, logits = time.perf_counter(), []
     model(tokens[:, :context], past_key_values=cache, logits_to_keep=1)
     prompt = time.perf_counter() - begin

@@ -1,4 +1,4 @@
-"""Facts that are planted in a text, and asked for behind it."""
+"""Facts that are planted in a text, and asked for after it."""
 
 import random
 
@@ -11,7 +11,7 @@ def ask(count: int, tokenizer, tokens: list[int], answer) -> dict | None:
     """Plants one fact at a time, at depths that are spread evenly, and continues the question.
 
     tokens: the text; the fact displaces as many of its tokens. The question is given in the prompt.
-    answer(prompt, tokens): returns the text of so many tokens behind a prompt. Returns how many
+    answer(prompt, tokens): returns the text of so many tokens after a prompt. Returns how many
     answers have the number.
     """
     if count == 0:

@@ -25,6 +25,6 @@ def table(report: dict) -> str:
     lines += [[cell(row, key, form) for _, key, form in COLUMNS] for row in report["rows"]]
     widths = [max(len(line[i]) for line in lines) for i in range(len(COLUMNS))]
     head = (f"{report['model']}, {report['dtype']}, budget {report['budget']}, "
-            f"{report['tokens']} tokens behind each prompt, {report['threads']} threads")
+            f"{report['tokens']} tokens after each prompt, {report['threads']} threads")
     return "\n".join([head, *("  ".join(text.rjust(width) for text, width in zip(line, widths))
                               for line in lines)])

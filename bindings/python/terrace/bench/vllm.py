@@ -60,7 +60,7 @@ def rows_of(options, policy: str) -> dict:
 def measure(options, say) -> dict:
     """Returns the report: a row for each context and cache, vLLM's own first."""
     found = {}
-    # A policy that is not there is found out before vLLM alone is measured.
+    # An unknown policy is reported before vLLM alone is measured.
     for policy in (*options.policy.split(","), OWN):
         say(f"{policy}, {len(options.context)} contexts")
         found[policy] = rows_of(options, policy)
@@ -84,7 +84,7 @@ def make_dictation():
     from vllm.v1.sample.logits_processor import LogitsProcessor
 
     class Dictation(LogitsProcessor):
-        """text: tokens to come, or None: vLLM goes on as it likes."""
+        """text: the tokens to feed, or None: vLLM generates freely."""
 
         text, nats, likeliest, times, output = None, [], [], [], []
 
@@ -143,7 +143,7 @@ class Process:
                                  use_tqdm=False)[0].outputs[0]
 
     def row(self, context: int) -> dict:
-        """As in transformers: the text behind the prompt is fed token by token, and scored from the
+        """As in transformers: the text after the prompt is fed token by token, and scored from the
         second on. The second waits for rows that Terrace copies and indexes, so it is not counted
         among tokens."""
         import terrace.vllm
@@ -180,7 +180,7 @@ class Process:
         return self.generate(prompt, tokens).text
 
     def page_bytes(self, tokens: int, given_back: int) -> int:
-        """Bytes of vLLM's pages behind so many tokens, but for those that it had back."""
+        """Bytes of vLLM's pages after so many tokens, without the pages that it got back."""
         config = self.llm.llm_engine.vllm_config
         model, size = config.model_config, 4 if self.options.dtype == "float32" else 2
         block = config.cache_config.block_size

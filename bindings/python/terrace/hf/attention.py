@@ -1,7 +1,7 @@
 """The attention function that models call once `set_attn_implementation("terrace")` was called.
 
-transformers hands it queries, keys and values, not the cache: NewRows of the cache say whose they
-are. Keys that come from elsewhere are attended to by PyTorch.
+transformers passes it queries, keys and values, not the cache: NewRows name the cache that they are
+of. PyTorch attends to keys that are not NewRows.
 """
 
 import torch
@@ -69,5 +69,5 @@ def _refuse_other_attention(module, layer: int, kwargs: dict) -> None:
 
 
 AttentionInterface.register(NAME, terrace_attention)
-# Without a mask function of the same name models pass no mask, and padding is attended to.
+# If no mask function has this name, models pass no mask, and padding is attended to.
 AttentionMaskInterface.register(NAME, sdpa_mask)

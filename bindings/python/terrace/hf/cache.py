@@ -1,4 +1,4 @@
-"""A cache of transformers whose keys and values Terrace keeps.
+"""A cache of transformers that keeps its keys and values in Terrace.
 
 A row of the batch is a sequence; padding is not stored. transformers calls update() and the
 attention function layer by layer: a step begins with the first layer and ends with the last.
@@ -19,7 +19,7 @@ from terrace.stats import TerraceStats, add_counters
 
 
 class TerraceLayer(CacheLayerMixin):
-    """One layer, as transformers asks for it. All that layers have in common is the cache's."""
+    """One layer, with the interface of transformers. The cache has everything that layers share."""
 
     is_compileable = False  # generate() does not compile the decoding
     is_croppable = True     # crop() restores an earlier state: speculative decoding asks for it
@@ -75,8 +75,8 @@ class TerraceCache(Cache):
     """Keeps the keys and values of a batch in Terrace's tiers.
 
     Made by for_model, or of a Runtime of the model's shape. draft_tokens: passes of up to so many
-    tokens behind a prompt are decoded token by token, as speculative decoding wants them; longer
-    ones are prompts, whose tokens attend to everything. One thread at a time.
+    tokens after a prompt are decoded token by token, as speculative decoding needs; longer passes
+    are prompts, whose tokens attend to everything. One thread at a time.
     """
 
     def __init__(self, runtime: terrace.Runtime, *, draft_tokens: int = 16) -> None:
@@ -96,7 +96,7 @@ class TerraceCache(Cache):
         self._queue = None
         self._stream = None
         self._pass: _Pass | None = None
-        # Columns of a prompt that comes in chunks and are not there yet; rows that were told of it.
+        # The columns of a chunked prompt that have not come yet; the rows that were notified of it.
         self._expected, self._told = 0, frozenset()
         self._window = needs["query_window_tokens"]
         self._dropped: dict = {}
@@ -110,7 +110,8 @@ class TerraceCache(Cache):
         policy, budget, device_memory: the keys retrieval.policy, retrieval.budget and
         device.memory; settings: others, with _ for the dots: cache_policy="lfu". config: a mapping
         of keys to values, or the path of a file that `terrace tune --write-config` wrote, over
-        which the others win. With another cache, or none, the model then attends as by "sdpa".
+        which the others win. If the model then runs with another cache, or without one, it attends
+        as by "sdpa".
 
         Raises Unsupported for models and policies that cannot be served, InvalidArgument for
         settings.
@@ -203,8 +204,8 @@ class TerraceCache(Cache):
                 [tokens[row] for row in rows], dtype=dtype_of(query.dtype))
 
     def _check_room(self, tokens: list[int], columns: int) -> None:
-        """Raises OutOfMemory where rows would have no room in the device memory that is granted,
-        before a prompt is computed, whose rows go to the host. tokens: new ones of each row."""
+        """Raises OutOfMemory if rows would not fit in the granted device memory. Called before a
+        prompt is computed, whose rows go to the host. tokens: new ones of each row."""
         if max(tokens, default=0) <= 1:
             return
         traits = self.runtime.traits()
@@ -228,7 +229,8 @@ class TerraceCache(Cache):
     def expect_prompt(self, columns: int) -> None:
         """Says that the next `columns` columns are one prompt, which comes in chunks.
 
-        It is indexed once, when all of it is there; else each chunk is a prompt of its own.
+        The prompt is indexed once, after its last chunk. Unless this is called, each chunk is a
+        prompt of its own.
         """
         if columns < 0:
             raise terrace.InvalidArgument(f"columns is {columns}: give a number of tokens, or 0 to "
@@ -238,7 +240,7 @@ class TerraceCache(Cache):
         self._expected = columns
 
     def _prompts_of(self, tokens: list[int]) -> list[int | None]:
-        """Returns how many tokens of a prompt each row brings, None of those that decode."""
+        """Returns how many tokens of a prompt each row brings, None for rows that decode."""
         return [count if self._expected or len(sequence) == 0 or count > self.draft_tokens else None
                 for sequence, count in zip(self.sequences, tokens)]
 
@@ -295,8 +297,8 @@ class TerraceCache(Cache):
             self._end_prompts()
 
     def _give_up(self) -> None:
-        """Leaves all rows as they were before a pass that has not come to its end: also those that
-        ended well beside others, or before an interrupt."""
+        """Restores all rows to their state before an unfinished pass: also rows that ended well
+        beside others, or before an interrupt."""
         current, self._pass = self._pass, None
         if current is None:
             return

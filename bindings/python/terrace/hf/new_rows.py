@@ -1,8 +1,8 @@
 """Keys and values on their way from a cache's update() to Terrace's attention.
 
-Terrace's update() returns the new rows alone: any other attention would leave all earlier ones out,
-and who changes keys after update() would have Terrace store what is attended to once. So whatever
-makes a tensor of them is refused (decision 0105).
+Terrace's update() returns the new rows alone: any other attention would miss all earlier rows, and
+code that changes keys after update() would make Terrace store keys that were meant for one
+attention. Therefore operations that make a tensor of them are refused (decision 0105).
 """
 
 import torch
@@ -11,7 +11,8 @@ from terrace.errors import Unsupported
 
 
 class NewRows(torch.Tensor):
-    """New rows of a layer. plain: the same as a tensor; cache and layer: whose they are."""
+    """New rows of a layer. plain: the rows as a tensor; cache and layer: the place that they belong
+    to."""
 
     plain: torch.Tensor
     cache: object

@@ -10,9 +10,9 @@ def settings_of(config, named: dict, settings: dict, device) -> terrace.Config:
     """Returns settings for a model on a device, a torch.device.
 
     config: a mapping of keys to values, the path of a file, or None; named and settings win over
-    it: values by their keys, and by their keys with _ for the dots. None leaves a key as it is.
+    it: values by their keys, and by their keys with _ for the dots. None leaves a key unchanged.
 
-    Raises InvalidArgument for what would have no effect.
+    Raises InvalidArgument for settings that would have no effect.
     """
     chosen = terrace.Config()
     if isinstance(config, (str, bytes, os.PathLike)):

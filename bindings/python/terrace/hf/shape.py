@@ -1,4 +1,4 @@
-"""What of a model's configuration Terrace has to know, and models that it cannot serve."""
+"""The parts of a model's configuration that Terrace needs, and the models that it cannot serve."""
 
 import torch
 

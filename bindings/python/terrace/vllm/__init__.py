@@ -2,7 +2,7 @@
 
     TERRACE_CONFIG=terrace.yaml vllm serve MODEL
 
-The program that serves is not changed; without the variable vLLM is as it was.
+The serving program is not changed; if the variable is not set, vLLM stays unchanged.
 docs/embedding-vllm.md says what is supported, and how to see that it helps.
 """
 

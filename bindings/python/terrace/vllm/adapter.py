@@ -160,7 +160,7 @@ def _ask_layout(layer: Attention) -> Layout | None:
 
 
 def _open_serving(config, layers: dict[str, Attention]) -> Serving | None:
-    """Returns who serves a model, or None, and says why."""
+    """Returns the Serving of a model, or None, and logs why."""
     reason = _refusal(config, layers)
     ordered = [layers[name] for name in sorted(layers, key=extract_layer_index)]
     layout = None if reason else _ask_layout(ordered[0])
@@ -206,8 +206,9 @@ class _Place:
 class _Plan:
     """Says which attention serves which rows of a pass.
 
-    turn attends to the rows of `taken`, which are the tokens taken_tokens; None: to none. rest is
-    vLLM's metadata of all others, which are rest_tokens; None: there are none, or there is no turn.
+    turn attends to the rows of `taken`, which are the tokens taken_tokens; None: Terrace attends to
+    no row. rest is vLLM's metadata of all other rows, which are rest_tokens; None: no other rows,
+    or no turn.
     """
 
     serving: Serving
@@ -358,7 +359,7 @@ class TerraceAttentionImpl(CPUAttentionBackendImpl):
 
 
 class TerraceAttentionBackend(CPUAttentionBackend):
-    """CPU_ATTN, by whose name vLLM knows it."""
+    """CPU_ATTN: vLLM knows the backend by this name."""
 
     @staticmethod
     def get_impl_cls():

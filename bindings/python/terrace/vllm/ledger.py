@@ -1,6 +1,7 @@
-"""Between the side of vLLM that hands out pages, its scheduler, and the one that runs the model.
+"""The ledger between vLLM's scheduler, which allocates pages, and the side that runs the model.
 
-Both may be in one process or in two: they talk by Orders and Reports alone, one of each a pass.
+The two sides may be in one process or in two: they exchange only Orders and Reports, one of each a
+pass.
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ class Orders:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """From the model's side, behind a pass.
+    """From the model's side, after a pass.
 
     held: how many first tokens of a request can be read without pages, where that has changed.
     dropped: sequences that were laid aside, and had to make room.
@@ -67,8 +68,9 @@ class Ledger:
         self._given_back[name] = self._orders.given_back[name] = tokens
 
     def end(self, name: str, tokens: np.ndarray | None, salt: str | None) -> None:
-        """A request is about to lose its pages for good. tokens: all that say what its rows are;
-        None: there is more to say, so that no other request can have them."""
+        """A request is about to lose its pages for good. tokens: the tokens, if they alone
+        determine the rows; None: something else does, too, so that no other request can use
+        them."""
         self._ended[name] = tokens, salt
 
     def free(self, name: str) -> None:

@@ -10,7 +10,7 @@ _DIGIT = 64  # and twice as many are whole numbers in f16 and bf16
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Where the numbers of a block lie, of one head: keys and values are [tokens * head_dim] places
+    """The places of a block's numbers, for one head: keys and values are [tokens * head_dim] places
     in [tokens * 2 * head_dim] numbers."""
 
     keys: torch.Tensor
@@ -19,11 +19,11 @@ class Layout:
     @classmethod
     def ask(cls, write: Callable, tokens: int, head_dim: int,
             dtype: torch.dtype) -> "Layout | None":
-        """Has known rows written to a block, and looks where they went.
+        """Writes known rows to a block, and finds out where they went.
 
-        vLLM's kernels lay blocks out for the processor's instructions, and say nowhere how.
-        write(keys, values, block) stores keys and values [tokens, 1, head_dim] in a block
-        [1, 1, tokens, 2 * head_dim]. Returns None where numbers are not stored one by one.
+        vLLM's kernels choose the layout for the processor's instructions, and no function tells it.
+        write(keys, values, block) stores keys and values [tokens, 1, head_dim] in a block [1, 1,
+        tokens, 2 * head_dim]. Returns None if numbers are not stored one by one.
         """
         count = tokens * head_dim
         numbers = torch.arange(count)

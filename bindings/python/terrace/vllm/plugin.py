@@ -10,12 +10,12 @@ VERSION = "0.32"
 
 
 def register() -> None:
-    """Has vLLM make its attention by Terrace's backend, where TERRACE_CONFIG names a file.
+    """Makes vLLM use Terrace's attention backend, if TERRACE_CONFIG names a file.
 
-    Where vLLM is of another version, or not on a CPU, a warning says so, and vLLM is as it was. May
-    be called several times.
+    If vLLM has another version, or does not run on a CPU, a warning says so, and vLLM stays
+    unchanged. May be called several times.
 
-    Raises StoreError or InvalidArgument for settings: who names a file wants it to be used.
+    Raises StoreError or InvalidArgument for settings: a user who names a file wants it to be used.
     """
     settings = Settings.read()
     if settings is None:

@@ -1,4 +1,4 @@
-"""The side of vLLM that hands out pages: version 0.32's scheduler, and its manager of pages.
+"""The side of vLLM that allocates pages: version 0.32's scheduler, and its manager of pages.
 
 Pages of rows that Terrace holds are given back. terrace/vllm/adapter.py is the model's side.
 """
@@ -24,18 +24,18 @@ def install() -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TerraceSpec(FullAttentionSpec):
-    """Layers whose rows Terrace holds, too. All else is full attention's."""
+    """Layers whose rows Terrace holds, too. Everything else is inherited from full attention."""
 
     @classmethod
     def of(cls, spec):
-        """Returns the specification of a layer of full attention, or any other as it is."""
+        """Returns the specification of a layer of full attention, any other one unchanged."""
         if type(spec) is not FullAttentionSpec:
             return spec
         return cls(**{field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)})
 
 
 class TerraceManager(FullAttentionManager):
-    """Hands out pages as for full attention, and takes back those whose rows Terrace holds."""
+    """Allocates pages as for full attention, and takes back the pages whose rows Terrace holds."""
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
@@ -91,5 +91,6 @@ def _noting(update_from_output):
 
 
 def _decodes_to_its_end(request) -> bool:
-    """Whether vLLM computes no more tokens of a request together, for which it needs all pages."""
+    """Whether vLLM will not compute several tokens of a request together any more, which needs all
+    pages."""
     return request is not None and not request.resumable

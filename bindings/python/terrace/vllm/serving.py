@@ -38,7 +38,7 @@ class _Held:
 
 
 def more_than_rows(runtime: terrace.Runtime) -> str | None:
-    """Returns what a runtime's policies need of prompts beside rows, or None."""
+    """Returns the hints that a runtime's policies need of prompts in addition to rows, or None."""
     traits = runtime.traits()
     if traits["retention"]:
         return "to see all queries"
@@ -58,7 +58,7 @@ class Serving:
         self.queue = runtime.wrap_caller()
         self.number = next(_numbers)
         self._held: dict[str, _Held] = {}
-        self._laid_aside: dict[str, terrace.Sequence] = {}  # those of use last are behind
+        self._laid_aside: dict[str, terrace.Sequence] = {}  # in order of use, the latest last
         self._wanted: set[str] = set()
         self._given_back: dict[str, int] = {}
         self._lent: dict[str, int] = {}  # not reported yet, as those that were dropped
@@ -71,11 +71,11 @@ class Serving:
         self._reported = -_REPORT_SECONDS
         servings.add(self)
 
-    # ---- What the scheduler wants, and what it is told
+    # ---- The scheduler's orders, and the reports to it
 
     def obey(self, orders: Orders, gone: set[str], wanted: set[str]) -> None:
         """Before a pass. gone: requests that have ended, or lost their pages. wanted: sequences
-        laid aside of which the pass will bring rows."""
+        laid aside whose rows the pass will bring."""
         self._wanted = wanted
         for name in orders.laid_aside:
             held = self._held.pop(name, None)
@@ -91,7 +91,7 @@ class Serving:
             self._given_back[name] = tokens
 
     def report(self) -> Report:
-        """Behind a pass."""
+        """Called after a pass."""
         report = Report(self._lent, self._dropped)
         self._lent, self._dropped = {}, []
         return report
@@ -108,7 +108,7 @@ class Serving:
     # ---- Passes
 
     def begin(self, rows: list[Row]) -> "Turn | None":
-        """Begins a pass of the rows' new tokens. Returns None where no row is left."""
+        """Begins a pass of the rows' new tokens. Returns None if no row is left."""
         self.give_up()
         taken, sequences = [], []
         for place, row in enumerate(rows):
@@ -145,7 +145,8 @@ class Serving:
             step.close()
 
     def _with_room(self, act):
-        """Returns what act() does. Where memory is short, sequences that were laid aside go."""
+        """Returns the result of act(). If memory is short, this closes sequences that were laid
+        aside."""
         while True:
             try:
                 return act()
@@ -202,8 +203,9 @@ class Serving:
     def _matches(self, held: _Held, row: Row) -> bool:
         """Whether a sequence still is the beginning of what the pages have.
 
-        Blocks must be the same, and the newest row bit by bit: of the last layer, for those of the
-        first are alike where tokens are. Names alone would trust that vLLM never uses one twice.
+        Blocks must be the same, and the newest row bit by bit. The last layer's row is compared,
+        because rows of the first layer are alike if tokens are. Names alone would trust that vLLM
+        never uses one twice.
         """
         last = len(held.sequence) - 1
         count = last // self.pages.block_tokens + 1
@@ -255,7 +257,7 @@ class Serving:
     def attend_exactly(self, layer: int, row: Row, query: torch.Tensor) -> torch.Tensor:
         """Attends to all rows of a request that no step can serve, [query_heads, head_dim].
 
-        Its sequence has those that lack pages. Slow: each row is copied.
+        The request's sequence has the rows that lack pages. Slow: each row is copied.
         """
         if layer == 0:
             self._stats.exact_tokens += 1
@@ -276,13 +278,13 @@ class Serving:
             sequence.read_rows(layer, head, range(first, last), rows[head])
         return rows
 
-    # ---- Rows of requests that are not there any more
+    # ---- Rows of requests that have ended
 
     def bring(self, name: str, source: str, first: int, last: int, blocks: list[int]) -> None:
         """Fills pages of a request with rows [first, last) of a sequence that was laid aside.
 
-        Both begin with the same tokens; first and last are where pages begin. blocks: all of the
-        request. Raises KeyError or Error where the rows cannot be read.
+        The request and the sequence begin with the same tokens; first and last are multiples of a
+        page. blocks: all of the request. Raises KeyError or Error if the rows cannot be read.
         """
         sequence = self._laid_aside[source]
         size = self.pages.block_tokens
@@ -337,7 +339,7 @@ class Serving:
     # ---- Queries
 
     def count(self, tokens: int) -> None:
-        """Notes that so many tokens are decoded, by whomever."""
+        """Notes that so many tokens are decoded, by Terrace or by vLLM."""
         self._decoded += tokens
 
     def note_ended(self, tokens: int) -> None:
@@ -372,11 +374,12 @@ class Turn:
         self._layer = 0
 
     def attend(self, layer: int, query, keys, values, output) -> bool:
-        """Attends in a layer: tensors [rows, heads, head_dim]. Returns whether `output` is there.
+        """Attends in a layer: tensors [rows, heads, head_dim]. Returns whether `output` was
+        computed.
 
-        Else this layer and all that come are the engine's, for all rows (see lacks_pages): what was
-        attended to before is as good, and the sequences miss a token, which they take from the
-        pages later.
+        If not, the engine computes this layer and all later ones, for all rows (see lacks_pages):
+        outputs of earlier layers stay valid, and the sequences miss a token, which they take from
+        the pages later.
         """
         if self._step is None:
             return False
@@ -408,7 +411,8 @@ class Turn:
             step.close()
 
     def _end(self) -> None:
-        """All outputs are there: who cannot keep the token's rows goes on without Terrace."""
+        """Ends the pass after all outputs. A request that cannot keep the token's rows continues
+        without Terrace."""
         self.serving.note_ended(len(self._names))
         try:
             self._step.end()

@@ -10,7 +10,7 @@ import terrace
 LOG = logging.getLogger("vllm.terrace")
 FILE = "TERRACE_CONFIG"
 MIN_TOKENS = "TERRACE_VLLM_MIN_TOKENS"
-# What the plugin needs. Prompts are vLLM's: their rows are taken as they are.
+# The settings that the plugin needs. vLLM computes prompts: their rows are taken unchanged.
 _FIXED = {"backend": "host", "retrieval.prompts": "exact"}
 
 
@@ -23,7 +23,7 @@ class Settings:
 
     @classmethod
     def read(cls, environment: Mapping[str, str] = os.environ) -> "Settings | None":
-        """Returns the settings, or None where no file is named: the plugin is off.
+        """Returns the settings, or None if no file is named: the plugin is off.
 
         Raises StoreError or InvalidArgument for a file or a variable that cannot be read.
         """

@@ -7,8 +7,8 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Kept:
-    """rows: of the sequence. tokens: whose rows they are; None while its request may come back.
-    salt: requests of another one have nothing in common with it."""
+    """rows: of the sequence. tokens: the tokens of the rows; None while the request may come back.
+    salt: only requests with the same salt may share rows."""
 
     rows: int
     tokens: np.ndarray | None

@@ -8,18 +8,18 @@ from terrace.stats import TerraceStats
 
 @dataclasses.dataclass
 class VllmStats:
-    """Counts of the process that runs the model: with VLLM_ENABLE_V1_MULTIPROCESSING=0 the one that
-    asks.
+    """Counts of the process that runs the model: with VLLM_ENABLE_V1_MULTIPROCESSING=0 the calling
+    process.
 
     requests: sequences that were opened, anew after preemption. tokens: decoded with Terrace's
     attention; vllm_tokens: with vLLM's, of sequences that are short or were refused, and of passes
     that broke off; exact_tokens: of such, where pages had been given back, exactly and slowly.
     rows_taken: tokens whose rows were copied from vLLM's pages; rows_brought: to them, by the
-    connector, so that vLLM need not compute them. mismatches: sequences that no longer were what is
-    in the pages, and were copied anew. pages_given_back: pages that vLLM had back before a request
-    ended, for Terrace holds their rows. device_bytes: the most device memory that one sequence
-    took, without pages. refused: requests that were left to vLLM, by the reason. of_sequences: what
-    their sequences have done.
+    connector, so that vLLM need not compute them. mismatches: sequences that no longer matched the
+    pages, and were copied again. pages_given_back: pages that vLLM got back before a request ended,
+    because Terrace holds their rows. device_bytes: the most device memory that one sequence took,
+    without pages. refused: requests that were left to vLLM, by the reason. of_sequences: the
+    counters of their sequences.
     """
 
     requests: int = 0
@@ -45,7 +45,7 @@ class VllmStats:
         return text + refused
 
 
-# Whoever serves a model in this process.
+# All objects that serve a model in this process.
 servings: weakref.WeakSet = weakref.WeakSet()
 
 

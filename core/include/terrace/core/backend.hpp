@@ -75,10 +75,10 @@ struct MemoryUsage {
 struct QueueOptions {
   std::string name = {};
   bool high_priority = false;
-  /// Queues of one lane share a thread, which carries out their work in turn: on a device queue
-  /// host functions, and what stands behind them or behind work of a host queue; who enqueues puts
-  /// the rest on the device. Each keeps its own order and its own failures. Empty = a thread for
-  /// this queue, where it needs one.
+  /// Queues of one lane share a thread, which runs their work in turn. On a device queue that
+  /// thread runs host functions, and work that follows them or follows work of a host queue; the
+  /// thread that enqueues submits all other work to the device itself. Each keeps its own order and
+  /// its own failures. Empty = a thread for this queue, where it needs one.
   std::string lane = {};
 };
 
@@ -95,7 +95,7 @@ class Backend {
   [[nodiscard]] virtual const Ops& ops() const noexcept = 0;
   [[nodiscard]] virtual const Clock& clock() const noexcept = 0;
 
-  /// The threads that stand for the device's compute units where kernels run on the host.
+  /// The threads that act as the device's compute units if kernels run on the host.
   [[nodiscard]] virtual Parallel& device_threads() noexcept = 0;
 
   /// Allocates memory of a tier. Not initialised (filled with NaN bytes in builds without NDEBUG).
@@ -107,8 +107,8 @@ class Backend {
   /// Makes a queue on the device. The backend must outlive it.
   [[nodiscard]] virtual Result<std::unique_ptr<Queue>> make_queue(const QueueOptions& options) = 0;
 
-  /// Makes a queue for host work behind the device's back (clustering); copies on it are host to
-  /// host. Tickets of both kinds of queue can wait for each other. The backend must outlive it.
+  /// Makes a queue for host work that needs no device (clustering); copies on it are host to host.
+  /// Tickets of both kinds of queue can wait for each other. The backend must outlive it.
   [[nodiscard]] virtual Result<std::unique_ptr<Queue>> make_host_queue(
       const QueueOptions& options) = 0;
 

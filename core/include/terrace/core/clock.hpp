@@ -38,7 +38,7 @@ class ManualClock final : public Clock {
   std::atomic<Duration::rep> nanoseconds_{0};
 };
 
-/// One length of time that several waits share. Waits are in steady time.
+/// A length of time that several waits share. Waits are in steady time.
 class Deadline {
  public:
   explicit Deadline(Duration patience) noexcept {

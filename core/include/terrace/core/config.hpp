@@ -35,7 +35,7 @@ enum class ConfigKind : std::uint8_t {
   budget,     ///< see terrace/core/token_budget.hpp
 };
 
-/// One row of the schema. The table is in core/src/config_keys.cpp.
+/// A row of the schema. The table is in core/src/config_keys.cpp.
 struct ConfigKey {
   std::string_view name;  ///< dotted: "retrieval.budget"
   ConfigKind kind = ConfigKind::text;
@@ -52,7 +52,7 @@ std::span<const ConfigKey> config_keys() noexcept;
 /// Returns the key of that name, or null.
 const ConfigKey* find_config_key(std::string_view name) noexcept;
 
-/// Returns the name that a person who typed `name` probably meant, or nothing when none is near.
+/// Returns the key whose name is nearest to a mistyped `name`, or an empty text if no key is near.
 std::string_view nearest_config_key(std::string_view name);
 
 /// Returns what the key accepts, for messages: "an integer from 1 to 8", "auto, host or cuda".
@@ -64,7 +64,7 @@ std::string describe_accepted(const ConfigKey& key);
 /// Returns user-given text fit for one line of a message: cut short, control characters masked.
 std::string shown(std::string_view text);
 
-/// Where a value came from, weakest first: a stronger origin wins whatever the order of arrival.
+/// The origin of a value, weakest first: a stronger origin wins in any order of arrival.
 enum class ConfigOrigin : std::uint8_t { default_value, file, environment, flag };
 
 /// Returns the word `terrace config explain` uses: default, file, environment, flag.
@@ -80,7 +80,7 @@ struct ConfigSource {
 /// The values in force. Every text it holds has passed its key's check, so getters cannot fail:
 /// asking for an unknown name, or for another kind than the key's, is a programming error.
 ///
-/// Threads  reading is safe from any thread while nobody sets
+/// Threads  reading is safe from any thread while no thread sets
 class Config {
  public:
   /// Starts with every key at its default.

@@ -1,5 +1,5 @@
-// Element types of tensors and the scalar conversions between them. They are constexpr, so that
-// device code has the same ones, down to the bits of NaN.
+// Element types of tensors and the scalar conversions between them. The conversions are constexpr,
+// so that device code uses the same ones, down to the bits of NaN.
 #pragma once
 
 #include <bit>

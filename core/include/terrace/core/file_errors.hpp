@@ -7,8 +7,8 @@
 
 namespace terrace {
 
-/// Returns io_error naming the file and the reason: an errno, or 0, as streams leave it where they
-/// know none. Where a link on the way to a file that is read leads to nothing, the link is named.
+/// Returns io_error naming the file and the reason: an errno, or 0, which streams leave when they
+/// know no errno. If a link on the way to the file leads to nothing, the error names the link.
 [[nodiscard]] tl::unexpected<Error> cannot_read(const std::string& path, int reason);
 [[nodiscard]] tl::unexpected<Error> cannot_write(const std::string& path, int reason);
 

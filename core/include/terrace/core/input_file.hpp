@@ -44,8 +44,8 @@ class InputFile {
   /// Returns the next `wanted` bytes; fewer at the end of the file only. Errors: as read().
   [[nodiscard]] Result<std::string> read_up_to(std::size_t wanted);
 
-  /// Returns the rest of a file, of which at most `bytes_max` may come.
-  /// Errors: as read(); invalid_argument: more comes, as from a device without an end.
+  /// Returns the rest of a file, which may have at most `bytes_max` bytes.
+  /// Errors: as read(); invalid_argument: more comes, as from an endless device.
   [[nodiscard]] Result<std::string> read_whole(std::size_t bytes_max);
 
   /// As messages call it.
@@ -55,7 +55,7 @@ class InputFile {
   /// Returns the size of a regular file, read or not; else as many bytes as were read.
   [[nodiscard]] std::uint64_t known_bytes() const noexcept;
 
-  /// Share of the file of which so many bytes are dealt with; nothing where no size is known.
+  /// Returns which share of the file `bytes` are; nothing if the file's size is not known.
   [[nodiscard]] std::optional<double> share(std::uint64_t bytes) const noexcept;
 
  private:

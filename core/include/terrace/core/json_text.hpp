@@ -5,8 +5,8 @@
 
 namespace terrace {
 
-/// Says what nlohmann-json reads over though JSON has no place for it: a byte order mark, and a
-/// zero byte, behind which it reads nothing. Empty where there is neither.
+/// Names a byte that JSON forbids and that nlohmann-json accepts: a byte order mark, or a zero
+/// byte, where its reading ends. Empty if the text has neither.
 [[nodiscard]] constexpr std::string_view flaw_of_json_text(std::string_view text) noexcept {
   if (text.starts_with("\xef\xbb\xbf")) return "a byte order mark stands before it; take it out";
   if (text.find('\0') != std::string_view::npos) return "it has a zero byte";

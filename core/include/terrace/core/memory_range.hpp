@@ -10,7 +10,7 @@
 
 namespace terrace {
 
-/// Bytes [begin, end) as addresses, a device's, too. Without a byte both are 0.
+/// Bytes [begin, end) as addresses, a device's, too. An empty range has 0 for both.
 struct MemoryRange {
   std::uintptr_t begin = 0;
   std::uintptr_t end = 0;

@@ -1,4 +1,4 @@
-// The name that a person who typed another one probably meant.
+// Finds the known name that is nearest to a mistyped one.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,7 @@ namespace terrace {
 /// Returns Levenshtein's distance: letters to add, drop or replace.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-/// Returns the nearest of `names`, whatever the case of their letters, or an empty one when none is
-/// near.
+/// Returns the nearest of `names`, ignoring case, or an empty text if no name is near.
 std::string_view nearest_name(std::string_view name, std::span<const std::string_view> names);
 
 /// The same by a distance of one's own, from `name` to each.

@@ -4,10 +4,11 @@
 //   ops.pq_select(queue, Phase::select, calls);                        // all of them, one ticket
 //
 // A batch is one piece of work: one ticket, one failure, and the bytes of all its calls. The calls
-// run in any order, or side by side: none reads what another writes, and they share no scratch
-// memory. Each gives the bits that it gives alone. They are of one model: their shapes are equal,
-// and so are what lists are (scope) and how an index codes, pages or clusters. All else differs
-// freely: tokens, candidates, windows, counts, strides.
+// run in any order, or side by side: no call reads memory that another call writes, and calls share
+// no scratch memory. Each call gives the same bits as in a batch of its own. The calls are of one
+// model: they have equal shapes, equal kinds of lists (scope) and equal parameters of indexes
+// (codes, pages, clusters). Everything else may differ: tokens, candidates, windows, counts,
+// strides.
 #pragma once
 
 #include <concepts>

@@ -17,9 +17,9 @@ namespace terrace {
 // Errors: invalid_argument for a shape that KvShape refuses, a null pointer to what is read or
 // written, a zero, sizes that do not divide as the op's comment says, more wanted than there is
 // room for, positions above 2^32, numbers in bytes off their alignment, or memory written that
-// overlaps other memory the op is given, as far as the host knows how long both are. Behind tables
-// of pointers nobody looks but store_rows, in the blocks it writes; so of fetch_rows nothing is
-// compared, and of an index the fixed part alone.
+// overlaps other memory the op is given, as far as the host knows how long both are. Only
+// store_rows checks the blocks that a pointer table points to. So fetch_rows is not checked for
+// overlaps, and of an index only the fixed part is.
 [[nodiscard]] Status validate(const StoreRows& op);
 [[nodiscard]] Status validate(const PqSelect& op);
 [[nodiscard]] Status validate(const ExactSelect& op);
@@ -74,8 +74,8 @@ template <typename Arguments>
   return {};
 }
 
-/// Checks each call of a batch, and that they are of one model. That they share no memory that is
-/// written nobody checks: it would take longer than the calls.
+/// Checks each call of a batch, and that they are of one model. No check compares the memory that
+/// different calls write: it would take longer than the calls.
 ///
 /// Errors   as of one call; of a batch of several the message begins with which call it is
 template <typename Arguments>

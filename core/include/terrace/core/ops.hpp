@@ -4,11 +4,11 @@
 // An op is enqueued on a queue, for one call or a batch of them (terrace/core/op.hpp), and returns
 // a ticket; arguments are copied, the memory they point to must stay valid until the ticket is
 // done. Each struct is the arguments of one call. Pointers are device memory unless a line says
-// otherwise; counts named `*_count` behind a pointer are read when the op runs. Memory that an op
-// writes overlaps nothing else that the op is given: no op works in place. Memory that an op only
-// reads may overlap. f32 arithmetic; ties go to the lower position. Ops but `fetch_rows`,
-// `cache_rows` and `store_rows` touch device memory only. Positions are absolute token positions,
-// from 0. Shapes and rows: terrace/core/shape.hpp.
+// otherwise; counts named `*_count` that are passed by pointer are read when the op runs. Memory
+// that an op writes overlaps nothing else that the op is given: no op works in place. Memory that
+// an op only reads may overlap. f32 arithmetic; ties go to the lower position. Ops but
+// `fetch_rows`, `cache_rows` and `store_rows` touch device memory only. Positions are absolute
+// token positions, from 0. Shapes and rows: terrace/core/shape.hpp.
 #pragma once
 
 #include "terrace/core/op.hpp"

@@ -1,5 +1,5 @@
-// The one seam that all data-parallel work passes: kernels, clustering and the engine split work
-// into numbered parts and do not know who runs them. Results may never depend on the number of
+// The only interface for data-parallel work: kernels, clustering and the engine split work into
+// numbered parts and do not know which threads run them. Results may never depend on the number of
 // threads, so parts are cut by the data (fixed tile sizes), not by `concurrency()`.
 #pragma once
 
@@ -23,8 +23,8 @@ class Parallel {
   /// Calls part(0) .. part(count - 1), each once, in any order and on any thread; returns when
   /// all are done.
   ///
-  /// Threads  safe from several threads at once, which share the workers: queues of one device do;
-  ///          parts must not call for_each on the same object
+  /// Threads  safe from several threads at once, which share the workers, as queues of one device
+  ///          do; parts must not call for_each on the same object
   /// Errors   none: parts must not throw
   virtual void for_each(std::size_t count, FunctionRef<void(std::size_t)> part) = 0;
 };

@@ -19,7 +19,8 @@
 //
 // Backends make queues (Backend::make_queue), on which enqueueing waits for nothing but room. A
 // queue may be an embedder's own, too: its stream (offload/cuda/wrap_queue.hpp) or its thread
-// (offload/caller_queue.hpp). There wait_for() and call() may hold the caller up, with a deadline.
+// (offload/caller_queue.hpp). On such a queue wait_for() and call() may block the caller, with a
+// deadline.
 #pragma once
 
 #include <array>
@@ -62,7 +63,7 @@ struct Ticket {
   std::uint64_t number = 0;
 };
 
-/// One contiguous copy. Memory must stay valid until the copy's ticket is done.
+/// A contiguous copy. Memory must stay valid until the copy's ticket is done.
 struct CopyExtent {
   std::byte* target = nullptr;
   const std::byte* source = nullptr;
@@ -73,7 +74,7 @@ struct CopyExtent {
 struct QueueCounters {
   std::array<Duration, phase_count> busy{};
   std::array<std::uint64_t, phase_count> bytes{};
-  Duration waited{};  ///< stood still in wait_for with work behind it
+  Duration waited{};  ///< blocked in wait_for while later work was queued
 };
 
 /// A piece of work that a queue has run.
@@ -85,9 +86,9 @@ struct WorkRecord {
   std::size_t bytes = 0;  ///< moved across the link
 };
 
-/// Looks on while queues work, for timelines. Called for the pieces of a queue in their order, one
-/// at a time, by whichever thread ran a piece or heard of its end; of several queues at once. It
-/// must not call a queue.
+/// Observes the work of queues, for timelines. Called for the pieces of a queue in their order, one
+/// at a time, by the thread that ran a piece or was notified of its end; for several queues at
+/// once. An observer must not call a queue.
 class WorkObserver {
  public:
   WorkObserver() = default;
@@ -117,14 +118,14 @@ class Queue {
   /// Errors: invalid_argument for a null pointer with bytes to move.
   [[nodiscard]] Result<Ticket> copy(Phase phase, std::span<const CopyExtent> extents);
 
-  /// Enqueues a host function. On a backend whose device is not the host it must not touch
-  /// device memory. Its returned bytes are counted (and paid for on an imitated link).
+  /// Enqueues a host function. If the backend's device is not the host, the function must not touch
+  /// device memory. The bytes that it returns are counted (and take time on an imitated link).
   [[nodiscard]] Result<Ticket> call(Phase phase, Task task);
 
-  /// Enqueues what an op puts on the device: `task` tells the device of its work and returns. It is
-  /// called in the queue's order, on a device queue before earlier work is done, by the calling
-  /// thread or that of the queue's lane; where kernels run on the host it is a call(). Its returned
-  /// bytes are counted.
+  /// Enqueues what an op puts on the device: `task` tells the device of its work and returns.
+  /// `task` is called in the queue's order, on a device queue before earlier work is done, by the
+  /// calling thread or that of the queue's lane; where kernels run on the host, launch() is call().
+  /// The bytes that `task` returns are counted.
   [[nodiscard]] Result<Ticket> launch(Phase phase, Task task);
 
   /// Returns a ticket for all work enqueued so far.
@@ -142,8 +143,8 @@ class Queue {
     return ticket.queue == nullptr ? Result<bool>{true} : ticket.queue->do_poll(ticket);
   }
 
-  /// Waits on the host until the work of a ticket (of whatever queue) is done.
-  /// Errors: the work's own; not_ready when `timeout` has passed (the work goes on).
+  /// Waits on the host until the work of a ticket (of any queue) is done. Errors: the work's own;
+  /// not_ready when `timeout` has passed (the work goes on).
   [[nodiscard]] Status wait(Ticket ticket, Duration timeout) {
     return ticket.queue == nullptr ? Status{} : ticket.queue->do_wait(ticket, timeout);
   }
@@ -169,12 +170,12 @@ class Queue {
   virtual Status do_wait(Ticket ticket, Duration timeout) = 0;
 };
 
-/// Waits for a ticket of whatever queue. A default ticket is done.
+/// Waits for a ticket of any queue. A default ticket is done.
 [[nodiscard]] inline Status wait(Ticket ticket, Duration timeout) {
   return ticket.queue == nullptr ? Status{} : ticket.queue->wait(ticket, timeout);
 }
 
-/// Returns whether a ticket of whatever queue is done.
+/// Returns whether a ticket of any queue is done.
 [[nodiscard]] inline Result<bool> poll(Ticket ticket) {
   return ticket.queue == nullptr ? Result<bool>{true} : ticket.queue->poll(ticket);
 }

@@ -1,6 +1,6 @@
-// Writing a file whole or not at all. Where a path is a link, the file that it leads to is written,
-// and the link stays; a path to anything but a regular file is left alone. A file keeps the
-// permissions that it had, and a new one has those that the process gives its files.
+// Writing a file whole or not at all. If a path is a link, the file that it leads to is written,
+// and the link stays; a path to anything but a regular file is left alone. A file keeps its
+// permissions, and a new file has those that the process gives its files.
 #pragma once
 
 #include <atomic>
@@ -14,8 +14,8 @@
 
 namespace terrace {
 
-/// A file that is written under a temporary name beside its own, so that nobody reads half of it:
-/// of several files all are written before the first is published. A file not published is
+/// A file that is written under a temporary name beside its own, so that no process reads half of
+/// it. Several files can all be written before the first is published. A file not published is
 /// removed. The temporary name is random, and no file or link of that name is ever written to, so
 /// that writers of one file in many containers never meet.
 ///
@@ -33,7 +33,7 @@ class PendingFile {
   PendingFile& operator=(PendingFile&&) = delete;
   ~PendingFile();
 
-  /// Writes more. close() tells of the first failure; what comes behind it is not written.
+  /// Writes more. close() returns the first failure; bytes appended after it are not written.
   void append(std::string_view bytes);
 
   /// Ends the writing. Errors: io_error naming the file and the reason why it is not whole.
@@ -56,7 +56,7 @@ class PendingFile {
   std::unique_ptr<std::FILE, CloseFile> stream_;  ///< null = closed
   int failure_ = 0;                               ///< errno of the first write that failed
   std::unique_ptr<const std::string> temporary_;  ///< null = nothing is pending
-  /// Where remove_pending_files() finds its name; null = no place was free.
+  /// The place in which remove_pending_files() finds its name; null = no place was free.
   std::atomic<const std::string*>* place_ = nullptr;
 };
 
@@ -64,7 +64,7 @@ class PendingFile {
 /// that ends the program, where no destructor runs. The library itself handles no signal.
 ///
 /// Threads  any; safe in a signal's handler
-/// Limits   knows of 64 files at a time; one that another thread is opening meanwhile may stay
+/// Limits   knows of 64 files at a time; a file that another thread is just opening may stay
 void remove_pending_files() noexcept;
 
 /// Gives files their names, in order. A file that fails here, though check_replaceable() found
@@ -72,27 +72,27 @@ void remove_pending_files() noexcept;
 /// PendingFile::publish().
 [[nodiscard]] Status publish_all(std::vector<PendingFile>& files);
 
-/// Writes `content` under a temporary name beside `path` and renames it, so that nobody ever reads
-/// half of it and an error leaves what was there.
+/// Writes `content` under a temporary name beside `path` and renames it, so that no process ever
+/// reads half of it and an error leaves the old content.
 ///
 /// Errors   io_error naming the file and the reason
 [[nodiscard]] Status replace_file(const std::string& path, std::string_view content);
 
-/// Says beforehand what is sure to keep replace_file() from writing `path`, so that no work is done
-/// in vain: writes a few bytes beside it, and removes them.
+/// Returns the error that replace_file() is sure to have for `path`, so that a caller can ask
+/// before a long computation: writes a few bytes beside it, and removes them.
 ///
-/// Errors   io_error naming the file: a folder, a device or a pipe; or in a folder that is not
-///          there or may not be written, or whose disk is full or cannot be written
+/// Errors   io_error naming the file: a folder, a device or a pipe; or in a folder that does not
+///          exist or may not be written, or that lies on a full or read-only disk
 [[nodiscard]] Status check_replaceable(const std::string& path);
 
-/// A file as someone named it: {"--report", "tuned.html"}. No path: none was named.
+/// A file as the user named it: {"--report", "tuned.html"}. No path: the user named no file.
 struct NamedFile {
   std::string_view name = {};
   std::string path = {};
 };
 
-/// Says beforehand whether a target would be written over a source or over another target, by
-/// whatever path each is named, and whether replace_file() is sure to fail for one of them.
+/// Checks beforehand whether a target would be written over a source or over another target, by
+/// whichever paths they are named, and whether replace_file() is sure to fail for a target.
 ///
 /// Errors   invalid_argument naming both files; those of check_replaceable()
 [[nodiscard]] Status check_targets(const std::vector<NamedFile>& targets,

@@ -2,11 +2,11 @@
 // The mechanism (terrace/policies/resident_cache.hpp) feeds it whole steps, in this order:
 //
 //   touch(hits); miss(misses);                     // all that the step wanted, resident or not
-//   choose_victim(incoming, evictable)...           // for each unit that is to be admitted, and
-//   evict(victim)...; track(incoming)               // where all that must go for it was found
-//   expire()...                                     // what is given up though there is room
+//   choose_victim(incoming, evictable)...           // for each unit to admit, and
+//   evict(victim)...; track(incoming)               // once enough victims are found
+//   expire()...                                     // evictions that free room does not require
 //
-// A cache that is used item by item is a cache whose steps want one unit each.
+// In a cache that is used item by item, each step wants one unit.
 #pragma once
 
 #include <cstddef>
@@ -54,20 +54,21 @@ class ReplacementPolicy {
   /// Removes a unit, tracked or not, and all memory of it.
   virtual void forget(UnitKey key) = 0;
 
-  /// Returns where a missed unit stands in line for room, the lower the sooner, among those of one
-  /// worth; of equals the one that the step named first is sooner.
+  /// Returns a missed unit's rank among units of equal worth: the lowest gets room first. Among
+  /// equal ranks, the unit that the step named first does.
   [[nodiscard]] virtual std::uint64_t place_in_line(UnitKey /*missed*/) const { return 0; }
 
-  /// Returns the unit to give up for `incoming` (no_unit: because the cache shrinks) among those
-  /// `evictable` allows; nothing when there is none, or when `incoming` is worth less than each of
-  /// them. It stays tracked: a large unit needs several, which go all or not at all, and each is
-  /// asked for with the ones before not evictable. Moves of the search itself (of a hand,
-  /// promotions on its way) stay done even so. Deterministic.
+  /// Returns the unit to evict for `incoming` (no_unit: because the cache shrinks) among those that
+  /// `evictable` allows; nothing if there is no such unit, or if `incoming` is worth less than each
+  /// of them. The victim stays tracked: a large unit needs several victims, which are evicted all
+  /// together or not at all, and for each call the earlier ones are not evictable. Changes that the
+  /// search itself makes (it moves a hand, it promotes units) stay even if no victim is evicted.
+  /// Deterministic.
   virtual std::optional<UnitKey> choose_victim(UnitKey incoming,
                                                FunctionRef<bool(UnitKey)> evictable) = 0;
 
-  /// Removes a tracked unit, a chosen one or one whose copy was lost; a policy with a memory of
-  /// what went has it in there from now on. By default all memory of it goes.
+  /// Removes a tracked unit: a victim, or a unit whose copy was lost. A policy that remembers
+  /// evicted units remembers it from now on. The default forgets the unit.
   virtual void evict(UnitKey key) { forget(key); }
 
   /// Removes and returns a unit that the policy gives up though there is room, or nothing. Called
@@ -110,8 +111,9 @@ class AdmissionPolicy {
   /// wanted unit of a step before any question is asked.
   virtual void want(UnitKey key, std::uint32_t rows, bool resident) = 0;
 
-  /// Returns the expected worth of having the unit resident, in rows not fetched; the mechanism
-  /// admits the worthiest first, and refuses a unit whose worth is below what its refill moves.
+  /// Returns the expected worth of having the unit resident, in rows not fetched. The mechanism
+  /// admits units in order of their worth, and refuses a unit whose worth is less than the rows
+  /// that its promotion moves.
   [[nodiscard]] virtual double worth(UnitKey key) const = 0;
 
   /// Takes the rows that a refill moves out of what may be spent; returns false, and takes nothing,

@@ -24,7 +24,7 @@ namespace terrace {
 /// The kind of an error, by what the caller can do about it. Closed: a new code is a new kind of
 /// answer.
 enum class Errc : std::uint8_t {
-  invalid_argument,  ///< mend the input; nothing was changed
+  invalid_argument,  ///< correct the input; nothing was changed
   out_of_memory,     ///< evict, shrink the request, or raise the limit; then retry
   not_ready,         ///< wait and retry; nothing was lost
   unsupported,       ///< choose another option; asking again will not help
@@ -38,7 +38,7 @@ enum class Errc : std::uint8_t {
 /// Returns the enumerator's name, for messages and JSON.
 std::string_view to_string(Errc code) noexcept;
 
-/// One error: a code to act on and one line to read.
+/// An error: a code to act on and a line to read.
 ///
 /// Trivially copyable with inline text, so that reporting out-of-memory allocates nothing.
 /// Text longer than the buffer is cut.
@@ -46,7 +46,7 @@ struct Error {
   static constexpr std::size_t text_capacity = 240;
 
   Errc code = Errc::invalid_argument;
-  std::int32_t native = 0;      ///< errno, cudaError_t, ...; 0 where there is none
+  std::int32_t native = 0;      ///< errno, cudaError_t, ...; 0 if there is no such number
   std::optional<Tier> lacks{};  ///< out_of_memory: the tier that has no room, where it is known
   std::uint16_t text_size = 0;
   std::array<char, text_capacity> text{};
@@ -71,7 +71,7 @@ struct LocatedFormat {
       : format(text), where(here) {}
 };
 
-/// Out of line, so that who reports an error compiles no formatting of its own.
+/// Out of line, so that callers compile no formatting of their own.
 [[nodiscard]] Error format_error(Errc code, std::source_location where, fmt::string_view format,
                                  fmt::format_args args) noexcept;
 
@@ -82,7 +82,7 @@ template <typename... Args>
   return format_error(code, text.where, text.format, fmt::make_format_args(args...));
 }
 
-/// A value or the error that stands in its place.
+/// A value, or an error in its place.
 template <typename T>
 using Result = tl::expected<T, Error>;
 

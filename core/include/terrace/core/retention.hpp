@@ -1,10 +1,11 @@
 // The decision of a retention policy: which entries of a layer stay, which are merged, and which
 // are dropped for good.
 //
-// Attention visits *entries*: rows of a KV head, each of which stands for one token or, merged, for
-// several, its *degree*. A policy owns no memory and moves no row. When a prompt has ended, and
-// each time the window has passed half of itself on (a *flush*), Runtime shows it the entries of
-// the middle with those that left the window, and the policy says where each goes.
+// Attention visits *entries*: rows of a KV head. An entry stands for one token or, merged, for
+// several; their number is its *degree*. A policy owns no memory and moves no row. After a prompt,
+// and each time the window gives up its older half (a *flush*, or compression pass), Runtime gives
+// the policy the entries of the middle and of the tokens that left the window, and the policy
+// decides about each.
 #pragma once
 
 #include <cstddef>
@@ -21,9 +22,9 @@
 
 namespace terrace {
 
-/// The queries whose attention weights a policy chooses by.
+/// The queries that give the attention weights by which a policy chooses.
 enum class ScoredQueries : std::uint8_t {
-  none,  ///< weights cost nothing where nobody asks for them
+  none,  ///< the policy uses no weights, and none are computed
   last,  ///< those of the last RetentionTraits::score_window positions before a flush
   all,   ///< those of every position since the entry was there
 };
@@ -36,7 +37,7 @@ struct RetentionTraits {
   bool scores_of_query_heads = false;  ///< apart; else they are summed over the group
   bool needs_pre_rope_keys = false;    ///< RetentionPolicy::rate makes the scores, of new tokens
   bool merges = false;                 ///< attention adds ln(degree) to an entry's logit
-  /// Scores are those of the first flush: tokens that leave the window later have none.
+  /// Only the first flush has scores: tokens that leave the window later have no score.
   bool chooses_once = false;
 
   /// Heads that have scores of their own.
@@ -70,7 +71,7 @@ struct RetainRequest {
   std::uint64_t seed = 0;
 };
 
-/// The KV head whose entries are to be counted out.
+/// The KV head whose number of entries is asked for.
 struct KeepRequest {
   KvShape shape = {};
   LayerId layer = {};
@@ -88,7 +89,7 @@ struct RateRequest {
 };
 
 /// The value of a candidate that is dropped, times `factor`, is added to those of new entries.
-/// Their keys and degrees stay as they are.
+/// Their keys and degrees stay unchanged.
 struct ValueGift {
   std::uint32_t candidate = 0;
   std::uint32_t first = 0;  ///< new entry
@@ -98,9 +99,10 @@ struct ValueGift {
   bool operator==(const ValueGift&) const = default;
 };
 
-/// Where the candidates of a KV head go. Each is one new entry's, or dropped. New entries are
-/// numbered by the position of their last token; sums of degrees, and of keys and values weighted
-/// by degrees, are those of the candidates that were not dropped. Gifts come on top.
+/// The new entries of a KV head's candidates. Each candidate becomes part of one new entry, or is
+/// dropped. New entries are numbered by the position of their last token. The candidates that are
+/// not dropped keep their sums of degrees, and of keys and values weighted by degrees. Gifts come
+/// on top.
 struct EntryMap {
   static constexpr std::uint32_t dropped = std::numeric_limits<std::uint32_t>::max();
 
@@ -128,29 +130,29 @@ class RetentionPolicy {
   }
 
   /// Rates tokens, any number of them: a token's rating does not depend on which others come with
-  /// it. Ratings stay as they are for a token's life.
+  /// it. Ratings stay constant for a token's life.
   ///
   /// Errors   unsupported: the traits do not ask for keys before RoPE; invalid_argument: sizes that
   ///          do not fit each other, or the policy's model; then no rating is written
   [[nodiscard]] Status rate(const RateRequest& request, Parallel& threads) const;
 
-  /// Returns a map for each KV head, of at most Candidates::keep entries. With no more candidates
-  /// than that all stay as they are. Errors: invalid_argument: a request that lacks what the traits
-  /// ask for.
+  /// Returns a map for each KV head, of at most Candidates::keep entries. If there are no more
+  /// candidates than that, all stay unchanged. Errors: invalid_argument: a request that lacks what
+  /// the traits ask for.
   [[nodiscard]] Result<std::vector<EntryMap>> retain(const RetainRequest& request) const;
 
  private:
-  /// Answers a request that is complete. Heads all of whose candidates may stay need no map.
+  /// Answers a complete request. A head needs no map if all its candidates may stay.
   [[nodiscard]] virtual std::vector<EntryMap> do_retain(const RetainRequest& request) const = 0;
 
-  /// Rates tokens of a request whose sizes fit each other. Policies without ratings are not asked.
+  /// Rates the tokens of a request with consistent sizes. Policies without ratings are not asked.
   [[nodiscard]] virtual Status do_rate(const RateRequest& /*request*/,
                                        Parallel& /*threads*/) const {
     return {};
   }
 };
 
-/// Returns the map by which all candidates stay as they are.
+/// Returns the map that keeps all candidates unchanged.
 [[nodiscard]] EntryMap keep_all(std::size_t candidates);
 
 }  // namespace terrace

@@ -1,8 +1,9 @@
 // The decision of a retrieval policy: which rows of the middle a query attends to.
 //
-// A policy owns no memory. It says how large an index is (IndexLayout), builds one on the host from
-// the rows of a layer, extends it as tokens leave the window, and enqueues the selecting of a step
-// into buffers it is given. Runtime keeps the memory, moves it, and attends to what was selected.
+// A policy owns no memory. The policy says how large an index is (IndexLayout), builds it on the
+// host from the rows of a layer, extends it as tokens leave the window, and enqueues the selection
+// of a step into buffers of its caller. Runtime owns the memory, moves it, and attends to the
+// selected rows.
 #pragma once
 
 #include <atomic>
@@ -28,19 +29,21 @@ struct RetrievalTraits {
   std::string_view name = {};
   bool selects = true;            ///< false: sinks and window are all it attends to
   bool keeps_everything = false;  ///< the window is the whole sequence, in device memory
-  /// So many tokens, counted from the index's first one, are made into what stands for each of
-  /// them: it is made anew when one of them goes. 1 = each stands for itself.
+  /// The index summarises groups of so many tokens, counted from its first token: a group's summary
+  /// is computed again when a token of it is cut off. 1 = no summary of several tokens.
   std::size_t indexed_together = 1;
-  /// An extension reads the rows of its own tokens, and again those of the tokens just before that
-  /// are in the same group of so many, counted from the index's first one. A cut reads the rows of
-  /// its group before it. With IndexLayout::chunk_clusters, both may read those of all tokens.
+  /// An extension reads the rows of its own tokens, and again the rows of the tokens just before
+  /// that are in the same group of so many, counted from the index's first one. A cut reads the
+  /// rows of its group before it. If the layout has IndexLayout::chunk_clusters, both may read the
+  /// rows of all tokens.
   std::size_t read_together = 1;
   ListScope lists = ListScope::kv_head;
   bool clusters = false;        ///< building iterates, and takes a limit of iterations
   std::string clustering = {};  ///< the settings that an iteration's time depends on, in words
-  /// Tokens that an extension takes at once. Below 2 each is coded as it leaves the window; else
-  /// they stay in the window until so many are there, between the two as far as the budget allows;
-  /// what is made of them stands for no others, but where do_cut() sees to it.
+  /// Tokens that an extension takes at once. Below 2, each token is coded when it leaves the
+  /// window. Otherwise tokens stay in the window until a batch is full: at least the smaller, at
+  /// most the larger number, as the budget allows. A summary of a batch covers no other tokens,
+  /// unless do_cut() handles that.
   std::size_t batch_tokens_min = 1;
   std::size_t batch_tokens_max = 1;
   /// An index trained on fewer tokens is built anew each time its tokens have doubled; 0 = never.
@@ -53,7 +56,7 @@ struct RetrievalTraits {
   // Answers. Step::gather() refuses a bias and pseudo-entries, which its view cannot carry.
   bool gives_logit_bias = false;
   bool gives_pseudo_entries = false;
-  /// They are of the rows that were not selected: rests().
+  /// Estimates are of the rows that were not selected: rests().
   bool estimates_rest = false;
   bool stops_at_mass = false;    ///< SelectRequest::mass may be given
   bool leaves_out_held = false;  ///< SelectRequest::held may be given
@@ -66,13 +69,13 @@ struct IndexLayout {
   std::size_t fixed_bytes = 0;
   std::size_t chunk_tokens = 0;
   std::size_t chunk_bytes = 0;
-  std::size_t chunk_clusters = 0;  ///< places for clusters in a chunk; 0 = it has none
+  std::size_t chunk_clusters = 0;  ///< places for clusters in a chunk; 0 = no clusters
   [[nodiscard]] bool empty() const noexcept { return chunk_bytes == 0; }
 };
 
-/// Hints that a prompt leaves for index building beside its rows. Empty where not asked for. f32,
-/// host memory. With a piece of a prompt come the hints of that piece, but the scores of all pieces
-/// so far. A build gets the hints of the prompt's end.
+/// Hints from a prompt for index building, in addition to its rows. Empty if not asked for. f32,
+/// host memory. A piece of a prompt has the hints of that piece, but the scores of all pieces so
+/// far. A build gets the hints of the prompt's end.
 struct PromptHints {
   std::span<const float> pre_rope_keys = {};     ///< [tokens, kv_heads, head_dim]
   std::span<const float> query_window = {};      ///< [positions, query_heads, head_dim], post-RoPE
@@ -84,7 +87,7 @@ struct BuildRequest {
   KvShape shape;
   LayerId layer{};
   BlockTable rows;    ///< host blocks
-  TokenRange tokens;  ///< to be indexed; when extending, those behind index.token_count
+  TokenRange tokens;  ///< to be indexed; when extending, those from index.token_count on
   PromptHints hints;
   std::byte* fixed = nullptr;  ///< host; out of a build, in of an extension
   IndexView index;             ///< out, host chunks
@@ -104,8 +107,8 @@ struct BuildReport {
                                ///< A part's own report leaves it 0
 };
 
-/// Where a selection is written: buffers of fixed capacity in device memory. The policy's traits
-/// say whether lists are those of KV heads or of query heads.
+/// The target of a selection: buffers of fixed capacity in device memory. The policy's traits say
+/// whether lists are those of KV heads or of query heads.
 struct Selection {
   std::size_t capacity = 0;           ///< of each list
   std::uint32_t* ids = nullptr;       ///< [lists, capacity]: positions, in the order attended
@@ -136,7 +139,7 @@ struct SelectRequest {
 
 /// Asks what a selection left out. Device memory.
 struct RestsRequest {
-  /// As it was given to select(), whose scratch memory is free again; but count is the budget's.
+  /// The request of select(), whose scratch memory is free again; but count is the budget's.
   SelectRequest selection;
   std::byte* means = nullptr;  ///< [lists, pseudo_capacity] rows, for entries to lie in
 };
@@ -168,7 +171,7 @@ class RetrievalPolicy {
   }
 
   /// Returns the rows of each list that a budget, which is the request's count, has room for:
-  /// fewer, where estimates take the place of rows. select() is asked for so many.
+  /// fewer, if estimates take the place of rows. select() gets this number.
   [[nodiscard]] virtual RowCounts rows_within(const SelectRequest& request) const noexcept {
     return request.count;
   }
@@ -185,12 +188,13 @@ class RetrievalPolicy {
                                                        std::size_t part) const = 0;
 
   /// Builds an index, or adds to one. On an error no row is lost: the runtime reports it and builds
-  /// again. Where a part throws std::bad_alloc, that is out_of_memory.
+  /// again. A part that throws std::bad_alloc is reported as out_of_memory.
   [[nodiscard]] Result<BuildReport> build(const BuildRequest& request, Parallel& threads) const;
 
-  /// Cuts an index to index.token_count tokens, between two batches of extensions: what stands for
-  /// tokens before the cut forgets those behind it. `tokens` is empty, at the cut. Returns whether
-  /// it changed the chunk that the cut lies in; it changes no other. Errors: as build().
+  /// Cuts an index to index.token_count tokens, between two batches of extensions: summaries that
+  /// tokens before and after the cut share are computed again from the former. `tokens` is empty,
+  /// at the cut. Returns whether the chunk that the cut lies in changed; no other chunk changes.
+  /// Errors: as build().
   [[nodiscard]] Result<bool> cut(const BuildRequest& request) const;
 
   /// Enqueues the selecting of some query tokens, of any sequences, as few pieces of work: an op
@@ -203,7 +207,7 @@ class RetrievalPolicy {
   [[nodiscard]] virtual GroupRests rests(const RestsRequest& /*request*/) const { return {}; }
 
  protected:
-  /// Overridden by policies whose extensions may add to what earlier extensions made.
+  /// Policies override this if an extension may change what earlier extensions made.
   [[nodiscard]] virtual Result<bool> do_cut(const BuildRequest& /*request*/) const { return false; }
 };
 

@@ -42,7 +42,7 @@ enum class PageVerb : std::uint8_t {
   get_part,  ///< moves some bytes of a page, and looks at no others but those close by
   put,
   erase,
-  find,  ///< says of how many bytes the page is, which is not moved; 0 and an error for none
+  find,  ///< returns the page's size and moves nothing; for a missing page 0 and an error
 };
 
 /// One page of a batch. Request and bytes must stay valid, and status unread, until the batch is

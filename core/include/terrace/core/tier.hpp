@@ -1,4 +1,4 @@
-// Where bytes lie, and what for.
+// The tiers of memory, and the purposes of allocations.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace terrace {
 
 enum class Tier : std::uint8_t { device, host, nvme, remote };
 
-/// Why memory was asked for, so that accounting can say who holds it.
+/// Why memory was allocated, so that accounting can report it by purpose.
 enum class Purpose : std::uint8_t {
   kv,
   index,

@@ -8,7 +8,7 @@ namespace terrace {
 struct BuildInfo {
   std::string_view commit;    ///< 12 digits, "-dirty" after them for changed files; or "unknown"
   std::string_view compiler;  ///< "GNU 12.2.0"
-  std::string_view cuda;      ///< toolkit the device code was compiled with; "none" without any
+  std::string_view cuda;      ///< toolkit of the device code; "none" if there is none
 };
 
 /// Returns the version, as "0.1.0".

@@ -35,7 +35,7 @@ struct AttentionQuality {
   }
   AttentionQuality& operator+=(const AttentionQuality& other);
   /// Share of the exact softmax over all positions that lies on the attended ones.
-  /// Entries that stand for several tokens have none.
+  /// Entries that stand for several tokens do not count.
   [[nodiscard]] double mass() const noexcept { return mass_sum / static_cast<double>(mass_count); }
   /// Norm of the difference between the policy's and exact attention's outputs of all steps, over
   /// the norm of the latter, mean over layers.

@@ -23,7 +23,7 @@ namespace terrace::engine {
 
 class Arithmetic;
 
-/// Sees keys and values as they are stored, for measuring. Called on the compute queue's thread.
+/// Gets keys and values when they are stored, for measuring. Called on the compute queue's thread.
 class KvObserver {
  public:
   KvObserver() = default;
@@ -39,7 +39,7 @@ class KvObserver {
 struct DecoderOptions {
   std::size_t chunk_tokens = 512;  ///< of a prompt, that are multiplied with weights at once
   std::size_t rope_length = 0;     ///< tokens that RoPE is scaled for: see Rope
-  /// The longest wait for a step, or for a prompt whose work does not move on.
+  /// The longest wait for a step, or for a prompt that makes no progress.
   Duration deadline = std::chrono::minutes{10};
   std::function<void(double)> progress;  ///< share of a prompt done; caller's thread
 };
@@ -47,8 +47,8 @@ struct DecoderOptions {
 struct PromptOptions {
   /// Tokens that go through all layers together, as a step of the runtime; 0 = all.
   std::size_t piece_tokens = 0;
-  /// Where it is not 0 the prompt does not end here: at least so many tokens of it are given by
-  /// later calls, to the sequence or to forks of it, and logits() say nothing new.
+  /// If it is not 0 the prompt does not end here: later calls give at least so many of its tokens,
+  /// to the sequence or to forks of it, and logits() keep their old values.
   std::size_t to_come = 0;
 };
 
@@ -67,10 +67,10 @@ class Decoder {
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
-  /// Runs a prompt, or more of one behind what the sequence has, piece by piece through all layers.
-  /// Its tokens attend as RuntimeOptions::prompts says, to rows in whatever tier. Bits depend
-  /// neither on pieces nor on chunks: where memory is short, pieces are smaller than asked for. On
-  /// an error the sequence is at its old length, or says that it is lost.
+  /// Runs a prompt, or the next part of it, piece by piece through all layers. Its tokens attend as
+  /// RuntimeOptions::prompts says, to rows in any tier. The bits of results depend neither on
+  /// pieces nor on chunks: if memory is short, pieces are smaller than asked for. On an error the
+  /// sequence is at its old length, or says that it is lost.
   ///
   /// Memory   of a piece, 4 bytes x (hidden + 2 query heads x head_dim) x tokens, and one layer's
   ///          keys and values; of a chunk, other activations; what the runtime takes of a step
@@ -106,13 +106,13 @@ class Decoder {
   struct Piece {
     std::span<const TokenId> tokens = {};
     std::size_t position = 0;    ///< of the first one
-    std::size_t prompt_end = 0;  ///< 0 = none: a token that decodes
+    std::size_t prompt_end = 0;  ///< 0 = no prompt: a token that decodes
     double share_before = 0;     ///< of what prefill() was given, before this piece
     double share = 0;
 
     [[nodiscard]] bool decodes() const noexcept { return prompt_end == 0; }
     [[nodiscard]] std::size_t end() const noexcept { return position + tokens.size(); }
-    /// Whether what comes behind is predicted from its last token.
+    /// Whether the next token is predicted from its last token.
     [[nodiscard]] bool predicts() const noexcept { return decodes() || end() == prompt_end; }
   };
 

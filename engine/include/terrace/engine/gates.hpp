@@ -21,9 +21,9 @@ namespace terrace::engine {
 /// tensors.
 ///
 /// Errors   io_error: cannot be read; corrupt: no whole safetensors file, a tensor is missing, a
-///          number is infinite or none; unsupported: another format or element type;
-///          invalid_argument: gates of another model, a tensor of another shape. Each
-///          names the file and what is wrong in it
+///          number is infinite or NaN; unsupported: another format or element type;
+///          invalid_argument: gates of another model, a tensor of another shape. Each names the
+///          file and what is wrong in it
 /// Tests    tests/engine/gates_test.cpp
 Result<policies::Gates> read_gates(const std::filesystem::path& path, const KvShape& shape,
                                    std::string_view model_fingerprint);

@@ -33,16 +33,16 @@ struct RowRange {
   std::size_t count = 0;
 };
 
-/// Where one layer's projections go.
+/// The targets of a layer's projections.
 struct QkvTargets {
   float* query = nullptr;         ///< [rows, query_heads, head_dim], post-RoPE
   float* key = nullptr;           ///< [rows, kv_heads, head_dim], post-RoPE
   float* value = nullptr;         ///< [rows, kv_heads, head_dim]
-  float* key_pre_rope = nullptr;  ///< [rows, kv_heads, head_dim], or null if nobody needs it
+  float* key_pre_rope = nullptr;  ///< [rows, kv_heads, head_dim], or null if no caller needs it
 };
 
-/// Intermediate results of up to `rows_max` rows, so that no call allocates. One per thread that
-/// drives a model.
+/// Intermediate results of up to `rows_max` rows, so that no call allocates. Each thread that
+/// drives a model has its own.
 struct Workspace {
   std::size_t rows_max = 0;
   Rope rope = {};

@@ -17,7 +17,7 @@
 
 namespace terrace::engine {
 
-/// How an architecture differs from Llama's, whose decoder it is otherwise.
+/// The differences of an architecture from Llama; everything else in its decoder is the same.
 struct Architecture {
   std::string_view name = "LlamaForCausalLM";  ///< as config.json has it
   std::string_view model_type = "llama";
@@ -75,17 +75,17 @@ struct ModelConfig {
 /// Tests    tests/engine/model_config_test.cpp, tests/engine/rope_config_test.cpp
 Result<ModelConfig> read_model_config(const std::filesystem::path& folder);
 
-/// Reads the shape of keys and values alone, whatever the architecture, as long as config.json has
-/// the keys that Llama's has for sizes.
+/// Reads only the shape of keys and values, for any architecture whose config.json has Llama's keys
+/// for sizes.
 ///
 /// Errors   io_error, corrupt, invalid_argument: as read_model_config
 Result<KvShape> read_kv_shape(const std::filesystem::path& folder, Dtype dtype);
 
-/// Returns the tokens with which generated text ends, which may be none: those of `folder`'s
-/// generation_config.json, where it is there and names some, or else of its config.json. Only who
-/// generates text needs them.
+/// Returns the tokens with which generated text ends, perhaps an empty list: those of `folder`'s
+/// generation_config.json, or, if the file is missing or names no token, of its config.json. Only
+/// callers that generate text need them.
 ///
-/// Errors   as read_model_config; tokens outside the vocabulary are passed over
+/// Errors   as read_model_config; tokens outside the vocabulary are ignored
 /// Tests    tests/engine/model_config_test.cpp
 Result<std::vector<TokenId>> read_end_tokens(const std::filesystem::path& folder,
                                              std::size_t vocabulary);

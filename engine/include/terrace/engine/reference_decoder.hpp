@@ -14,7 +14,7 @@
 
 namespace terrace::engine {
 
-/// One sequence. The model and the threads must outlive it.
+/// Decodes one sequence. The model and the threads must outlive it.
 class ReferenceDecoder {
  public:
   struct Options {
@@ -33,7 +33,7 @@ class ReferenceDecoder {
   ///
   /// Errors   invalid_argument: no tokens, a token outside the vocabulary, more than the capacity;
   ///          unsupported: a key or value that the KV dtype cannot hold; out_of_memory. The
-  ///          sequence stays as it was
+  ///          sequence stays unchanged
   Result<FloatArray> prefill(std::span<const TokenId> tokens);
 
   /// Appends one token and writes the logits [vocabulary] of what follows it.

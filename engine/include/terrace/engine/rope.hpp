@@ -13,8 +13,8 @@ namespace terrace::engine {
 /// The rotation frequencies of a model: angle(position, pair) = position * frequency(pair).
 /// Source: Su et al., "RoFormer", 2021; the scalings as Hugging Face's config names them.
 ///
-/// The frequencies of "dynamic" and "longrope" depend on a length in tokens: here it is fixed, for
-/// keys that are cached stay rotated as they were. `length` 0 is a short one.
+/// The frequencies of "dynamic" and "longrope" depend on a length in tokens: here the length is
+/// fixed, because cached keys keep their rotation. `length` 0 is a short one.
 class Rope {
  public:
   Rope() = default;

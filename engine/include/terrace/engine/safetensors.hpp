@@ -21,10 +21,10 @@
 
 namespace terrace::engine {
 
-/// One tensor inside a file: row-major, little-endian, at any alignment.
+/// A tensor inside a file: row-major, little-endian, at any alignment.
 struct Tensor {
   std::string_view element_type;  ///< as the format calls it: "F32", "I64", ...
-  std::optional<Dtype> dtype;     ///< none: of a type that Terrace does not compute with
+  std::optional<Dtype> dtype;     ///< empty: of a type that Terrace does not compute with
   std::vector<std::size_t> shape;
   std::span<const std::byte> bytes;  ///< product(shape) elements; lives as long as the file
 };
@@ -42,13 +42,13 @@ using TensorMap = std::map<std::string, Tensor, std::less<>>;
 /// Tests    tests/engine/safetensors_test.cpp, tests/fuzz/
 Result<TensorMap> parse_safetensors(std::span<const std::byte> file, std::string_view label);
 
-/// Reads what the header says of the file as a whole: its __metadata__, empty where it has none.
+/// Reads the header's entry about the whole file: its __metadata__, empty if it is missing.
 ///
 /// Errors   corrupt: no header, or it maps other than names to strings. Each names `label`
 Result<std::map<std::string, std::string>> parse_safetensors_metadata(
     std::span<const std::byte> file, std::string_view label);
 
-/// Returns a tensor's name for an error line: on one line whatever is in it.
+/// Returns a tensor's name for an error line: without line breaks, even if the name has them.
 std::string shown_name(std::string_view name);
 
 /// The tensors of a model folder.

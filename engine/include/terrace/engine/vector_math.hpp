@@ -1,4 +1,5 @@
-// The arithmetic of a decoder on contiguous f32 vectors. One thread each; callers cut the work.
+// The arithmetic of a decoder on contiguous f32 vectors. Each call uses one thread; callers split
+// the work.
 //
 // Results are the same bits for the same call on one machine. Between instruction sets they
 // differ in the last bits, because vectors of another width add in another order.

@@ -1,7 +1,7 @@
 // The weights of a decoder as f32 matrices, in one array.
 //
 // A matrix is row-major [outputs, inputs], as Hugging Face stores it. Matrices that read the same
-// input lie behind one another and are used as one: fewer, larger products.
+// input lie one after another and are used as one: fewer, larger products.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace terrace::engine {
 
-/// One decoder layer. The pointers lead into the LlamaWeights that made them.
+/// A decoder layer. The pointers lead into the LlamaWeights that made them.
 struct LayerWeights {
   const float* input_norm = nullptr;  ///< [hidden]
   const float* qkv = nullptr;         ///< [query_size + 2 kv_size, hidden]: queries, keys, values
@@ -23,7 +23,7 @@ struct LayerWeights {
   const float* attention_norm = nullptr;  ///< [hidden], before the feed-forward part
   const float* gate_up = nullptr;         ///< [2 intermediate, hidden]: gate first
   const float* down = nullptr;            ///< [hidden, intermediate]
-  // These are null where the model has none.
+  // These are null if the model lacks them.
   const float* query_norm = nullptr;          ///< [head_dim], of each head
   const float* key_norm = nullptr;            ///< [head_dim]
   const float* qkv_bias = nullptr;            ///< [query_size + 2 kv_size]
@@ -57,7 +57,7 @@ class LlamaWeights {
   [[nodiscard]] const float* head() const noexcept { return head_; }  ///< [vocab, hidden]
   [[nodiscard]] std::size_t parameters() const noexcept { return values_.size(); }
   [[nodiscard]] const std::vector<ModelNote>& notes() const noexcept { return notes_; }
-  /// All of them, one behind another: every pointer leads in here.
+  /// All weights, one after another: every pointer leads into this array.
   [[nodiscard]] std::span<const float> values() const noexcept { return values_.span(); }
 
  private:

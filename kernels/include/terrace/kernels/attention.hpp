@@ -20,10 +20,10 @@ namespace terrace::kernels::host {
 ///
 /// Logits   -inf has weight 0 (its value must be finite, for 0 * inf is NaN); if all are -inf the
 ///          output is zero; +inf or NaN make the output of their query heads NaN
-/// Rests    of groups are not written down: see decision 0094. Rows that are selected and means are
-///          one softmax of the whole list, which is merged behind the pieces of what is resident
-/// Weights  are of the logits that the output is of. Their sums over a KV head's query heads are
-///          taken in the order of these
+/// Rests of groups are not written down: see decision 0094. Selected rows and means form one
+/// softmax of the whole list, which is merged after the pieces of resident rows
+/// Weights are of the same logits as the output. Their sums over a KV head's query heads are taken
+/// in the heads' order
 /// Shapes   head_dim even, up to 1024; any group: up to 8 query heads share one pass over the rows
 /// Memory   rows need no alignment; query, output and scratch must not overlap
 /// Threads  lists * pieces parts, then one part per query head, then, for weights, lists * pieces
@@ -53,9 +53,9 @@ void decode_attention(const DecodeAttention& op, Parallel& threads);
 /// Tests    tests/kernels/tile_attention_test.cpp
 void tile_attention(const TileAttention& op, Parallel& threads);
 
-/// Adds the weights that query tokens gave to the rows of a tile, of a state that tile_attention
-/// left. Its products are added up in another order than those of tile_attention, so that a weight
-/// is relatively as wrong as their logits are absolutely.
+/// Adds the weights that query tokens gave to the rows of a tile, from the state that
+/// tile_attention left. Products are added up in another order than in tile_attention, so that the
+/// relative error of a weight is the absolute error of the logits.
 ///
 /// Shapes   as decode_attention
 /// Memory   rows need no alignment; query and state are only read

@@ -14,9 +14,10 @@
 
 namespace terrace::kernels::host {
 
-/// Calls kernel(call, threads) for each call, and returns the sum of what the calls return; of a
-/// kernel that returns nothing, 0. With as many calls as threads each call is one thread's, else
-/// all threads share one call after the other: kernels give the same bits on any number of threads.
+/// Calls kernel(call, threads) for each call, and returns the sum of their results, 0 for a kernel
+/// without a result. If there are at least as many calls as threads, each call runs on one thread;
+/// otherwise all threads share one call after the other: kernels give the same bits on any number
+/// of threads.
 ///
 /// Limits   calls share no memory that is written; a call is one part: the longest may end alone
 /// Threads  at most one part per call; allocates nothing

@@ -1,4 +1,4 @@
-// Where a chunk of a cluster index keeps what belongs to one KV head: see ClusterShape.
+// The layout of a KV head's data in a chunk of a cluster index: see ClusterShape.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ constexpr std::size_t centroid_bytes(const KvShape& shape, const ClusterShape& c
   return clusters.estimates ? shape.row_bytes() : shape.row_bytes() / 2;
 }
 
-/// Where the parts of a plane begin, in bytes.
+/// The offsets of the parts of a plane, in bytes.
 struct ClusterPlaneOffsets {
   std::size_t variance = 0;  ///< 0 without estimates
   std::size_t sizes = 0;

@@ -1,4 +1,4 @@
-// One layer of a small network, for many inputs at once.
+// A layer of a small network, for many inputs at once.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@ namespace terrace::kernels::host {
 
 /// target[r, o] = bias[o] + sum over i of source[r, i] * weight[i, o].
 struct DenseLayer {
-  const float* source = nullptr;  ///< [rows, source_stride], of which `inputs` are read
+  const float* source = nullptr;  ///< [rows, source_stride]; the first `inputs` are read
   std::size_t source_stride = 0;  ///< elements
   const float* weight = nullptr;  ///< [inputs, outputs]
   const float* bias = nullptr;    ///< [outputs]
@@ -19,7 +19,7 @@ struct DenseLayer {
 };
 
 /// Computes the layer. The order of additions is that of the inputs: a row's bits do not depend on
-/// which rows stand beside it.
+/// the rows beside it.
 ///
 /// Threads  the caller's; allocates nothing
 /// Cost     2 * rows * inputs * outputs operations; all weights are read once

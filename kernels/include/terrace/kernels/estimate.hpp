@@ -1,4 +1,4 @@
-// Groups of tokens whose keys are alike, and what a selection leaves of them. See GroupShape.
+// Groups of tokens whose keys are alike, and their unselected rows. See GroupShape.
 //
 //   host::average_groups(groups);            // once, when all tokens of a page are indexed
 //   host::decode_attention(op, threads);     // at each step: op.rests, in attention.hpp
@@ -13,9 +13,8 @@
 
 namespace terrace::kernels {
 
-/// GroupRests of an attention, for those who write each rest down as a row. Entries come in the
-/// order of their groups. Where none of a group's rows is selected, its entry is the row in the
-/// index.
+/// GroupRests of an attention, for backends that write each rest down as a row. Entries come in the
+/// order of their groups. If no row of a group is selected, its entry is the row in the index.
 struct EstimateRest {
   KvShape shape;
   const float* query = nullptr;  ///< [query_heads, head_dim], post-RoPE
@@ -72,9 +71,10 @@ struct AverageGroups {
   GroupShape groups;
   IndexView index;  ///< groups are written to its chunks
   std::size_t head = 0;
-  std::size_t page = 0;                    ///< number, from the index's first token on
-  BlockTable rows;                         ///< host blocks
-  std::span<const std::uint8_t> group_of;  ///< [page_tokens], below groups.groups, or none
+  std::size_t page = 0;  ///< number, from the index's first token on
+  BlockTable rows;       ///< host blocks
+  std::span<const std::uint8_t>
+      group_of;  ///< [page_tokens], below groups.groups, or GroupShape::none
 };
 
 /// Whether a row may be of a group: its numbers, `count` of them, are finite, and so small that the

@@ -21,7 +21,7 @@ enum class IsaExtras : std::uint8_t { none, vbmi, bf16, amx };
 
 struct IsaLevel {
   std::string_view name;
-  std::int64_t target = 0;  ///< Highway's bits, of which one will do
+  std::int64_t target = 0;  ///< Highway's bits; one of them suffices
   IsaExtras extras = IsaExtras::none;
 };
 
@@ -30,9 +30,9 @@ struct IsaLevel {
 
 /// Makes kernels use `name` and nothing above it; "auto" is the best that the CPU has.
 ///
-/// Threads  before kernels run, or while none does
-/// Errors   invalid_argument: no such level; unsupported: this CPU or build lacks it, naming what
-///          there is
+/// Threads  before kernels run, or while no kernel runs
+/// Errors   invalid_argument: no such level; unsupported: this CPU or build lacks it, naming the
+///          levels that are available
 [[nodiscard]] Status use_isa(std::string_view name);
 
 /// Returns the level that kernels use.

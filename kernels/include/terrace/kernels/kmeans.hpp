@@ -24,7 +24,7 @@ namespace terrace::kernels {
 enum class Metric : std::uint8_t { l2, cosine };
 
 /// Rows with a NaN, or an element as large as this or larger, are left out: their distances might
-/// not be numbers. Those of rows of up to 4,096 elements below it are.
+/// be NaN or infinite. Distances of rows of up to 4,096 elements below it are finite.
 inline constexpr float clustered_below = 0x1p56F;
 
 struct KmeansRows {
@@ -62,27 +62,27 @@ namespace host {
 /// Clusters rows; labels are the nearest of the centroids returned, ties to the lower one.
 ///
 /// 1. Rows not `clustered_below` get label 0 and take no part.
-/// 2. With no more distinct rows than clusters, the distinct rows in order of appearance are the
-///    centroids, and the remaining centroids repeat the first, so that no row is nearest to them
-///    (decision 0058).
-/// 3. Else initial centroids are rows drawn without replacement.
+/// 2. If there are no more distinct rows than clusters, the distinct rows in order of appearance
+///    are the centroids, and the remaining centroids repeat the first, so that no row is nearest to
+///    them (decision 0058).
+/// 3. Otherwise initial centroids are rows drawn without replacement.
 /// 4. Each iteration makes centroids the means of their members and assigns anew. A cluster without
 ///    members first takes over the row farthest from its centroid (ties to the lower row) whose
 ///    cluster has other members.
-/// 5. It ends at `iterations`, when labels repeat, at the deadline, or when cancelled; the
+/// 5. Clustering ends at `iterations`, when labels repeat, at the deadline, or when cancelled; the
 ///    result is whole in each case.
 ///
-/// Where it is faster, and costs rows that it is tried on no more than a thousandth of inertia,
-/// iterations before the last see rows rounded to bf16, by how far they lie from the middle of
-/// some. The last means are of the rows as they are, as are those after labels have repeated. A
-/// clustering that ends early gives the result of as many iterations as it reports: with rounded
-/// rows it ends the iteration that it is in, with exact sums, and labels once more, which takes
-/// about as long as one iteration in f32. Labels returned are the nearest, but for squared
-/// distances nearer to each other than 2^-13 of |x - o| |c - o|, o that middle.
+/// Iterations before the last may see rows rounded to bf16, as distances from the middle of some
+/// rows: if this is faster, and raises the inertia of a sample by a thousandth at most. The last
+/// means, and the means after labels have repeated, are of unrounded rows. A clustering that ends
+/// early gives the result of as many iterations as it reports: with rounded rows it ends the
+/// iteration that it is in, with exact sums, and labels once more, which takes about as long as one
+/// iteration in f32. The returned labels are of the nearest centroids, except where squared
+/// distances differ by less than 2^-13 of |x - o| |c - o|, with o that middle.
 ///
-/// Under l2 inertia never increases (but for rounding). Under cosine the zero vector is as far from
-/// all. Products below f32's least normal number may count as zero, so that rows and centroids
-/// without an element above 1e-19 may be as far from each other as from themselves.
+/// Under l2 inertia never increases (but for rounding). Under cosine the zero vector is equally far
+/// from all centroids. Products below f32's least normal number may count as zero, so that rows and
+/// centroids without an element above 1e-19 may be as far from each other as from themselves.
 ///
 /// Memory   rows, centroids and labels must not overlap
 /// Errors   invalid_argument: no clusters, dims or rows, 2^32 or more of one of them, more than
@@ -99,12 +99,12 @@ namespace host {
 
 class Lloyd;
 
-/// kmeans() for work that is laid down and taken up again: the same bits.
+/// kmeans() for work that is interrupted and continued: the same bits.
 ///
 ///   auto clustering = KmeansInPieces::begin(rows, options, output);
 ///   while (!clustering->do_piece()) look_at_the_clock();
 ///
-/// Arguments of begin() must stay where they are and as they are until the end.
+/// Arguments of begin() must stay in place and unchanged until the end.
 class KmeansInPieces {
  public:
   /// Errors: those of kmeans(), but for an initial row that is not clustered, which report() tells
@@ -115,7 +115,7 @@ class KmeansInPieces {
   KmeansInPieces& operator=(KmeansInPieces&&) noexcept;
   ~KmeansInPieces();
 
-  /// Does about the work that 1024 rows take in an iteration; returns whether none is left.
+  /// Does about the work of 1024 rows in an iteration; returns whether no work is left.
   bool do_piece();
 
   /// Does all that is left.

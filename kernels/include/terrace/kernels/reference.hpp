@@ -47,7 +47,7 @@ void page_select(const PageSelect& op);
 double refine_score(const RefineSelect& op, std::size_t query_head, std::size_t position);
 void refine_select(const RefineSelect& op);
 
-/// The same for the means of groups and the signs of rests.
+/// Returns the score by the means of groups and the signs of rests.
 double sign_score(const SignSelect& op, std::size_t query_head, std::size_t position);
 void sign_select(const SignSelect& op);
 

@@ -18,15 +18,15 @@ struct QueryWeights {
   std::size_t tokens = 0;
   std::span<const std::byte* const> rows = {};
   std::span<const float> bias =
-      {};                  ///< added to the logits of the first rows; the others have none
+      {};                  ///< added to the logits of the first rows; other rows have no bias
   std::size_t seen = 0;    ///< rows that token 0 sees; each further token sees one more
   float* sums = nullptr;   ///< in and out [group, stride]
   std::size_t stride = 0;  ///< at least rows.size()
 };
 
 /// Adds to each row's sum the softmax weights that the tokens give it: with logits q.k /
-/// sqrt(head_dim) + bias, over the rows that a token sees. A query all of whose logits are -inf, or
-/// one NaN, adds nothing.
+/// sqrt(head_dim) + bias, over the rows that a token sees. A query whose logits are all -inf, or
+/// include a NaN, adds nothing.
 ///
 /// Cost     tokens * group * rows * head_dim products; allocates 4 bytes a token, query head and
 ///          row
@@ -43,7 +43,7 @@ struct MergeRows {
 };
 
 /// Writes the mean of the rows' keys and values, each weighted by its degree and summed in f32 in
-/// the order of the rows. One row is copied as it is.
+/// the order of the rows. A single row is copied unchanged.
 ///
 /// Threads  reentrant
 /// Tests    tests/kernels/retained_rows_test.cpp

@@ -1,11 +1,12 @@
-// A fixed random rotation: signs drawn by place, and Hadamard transforms. It spreads what a vector
-// has over all its elements, so that few bits of each say much.
+// A fixed random rotation: signs drawn by place, and Hadamard transforms. The rotation spreads a
+// vector's length over all its elements, so that few bits of each element say much.
 //
 //   rotate(key, head_dim);    // in place; queries rotated alike give the same products
 //
-// One transform takes all elements of a power of two; else transforms of the next lower one take
-// the first elements, then the last, then the first again. Source: randomized Hadamard transforms,
-// as in Gao and Long, RaBitQ, 2024. The same bits everywhere: a device does the same additions.
+// If the number of elements is a power of two, one transform takes them all. Otherwise transforms
+// of the next lower power take the first elements, then the last, then the first again. Source:
+// randomized Hadamard transforms, as in Gao and Long, RaBitQ, 2024. The same bits everywhere: a
+// device does the same additions.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +20,8 @@ struct RotationRound {
   std::size_t size = 0;  ///< a power of two
 };
 
-/// Returns the elements of a round: the largest power of two within `dims`, which is at least 1. No
-/// function of <bit>, whose calls nvcc compiles to 0 in device code.
+/// Returns the elements of a round: the largest power of two within `dims`, which is at least 1.
+/// The code uses no function of <bit>: nvcc compiles calls of them to 0 in device code.
 constexpr std::size_t rotation_size(std::size_t dims) noexcept {
   std::size_t size = 1;
   while (size <= dims / 2) size *= 2;
@@ -48,7 +49,7 @@ constexpr float rotation_sign(std::size_t round, std::size_t element, std::uint6
 /// The rotation that codes are made with.
 inline constexpr std::uint64_t rotation_seed = 1;
 
-/// Rotates a vector in place. Lengths stay as they are, up to rounding.
+/// Rotates a vector in place. Lengths are kept, up to rounding.
 void rotate(float* vector, std::size_t dims, std::uint64_t seed = rotation_seed) noexcept;
 
 }  // namespace terrace::kernels

@@ -1,4 +1,4 @@
-// Where the row of a token lies in a table of blocks.
+// The address of a token's row in a table of blocks.
 //
 // Blocks are laid out as terrace/core/shape.hpp says: [kv_heads, block_tokens] rows, a row being
 // the key and the value of one token of one head, side by side.
@@ -21,7 +21,7 @@ constexpr std::size_t row_offset(const KvShape& shape, const BlockTable& table, 
   return (head * table.block_tokens + position % table.block_tokens) * shape.row_bytes();
 }
 
-/// Returns the row of (position, KV head), or null where its block is not there.
+/// Returns the row of (position, KV head), or null if its block is absent.
 inline std::byte* row_address(const KvShape& shape, const BlockTable& table, std::size_t head,
                               std::size_t position) noexcept {
   std::byte* block = table.blocks[position / table.block_tokens];

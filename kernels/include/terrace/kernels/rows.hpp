@@ -1,5 +1,5 @@
 // Moving rows on the host: engine tensors to blocks, keys to an index or to f32, and the rows that
-// a selection misses to a staging area. Bytes are copied as they are; nothing here rounds.
+// a selection misses to a staging area. Bytes are copied unchanged; nothing here rounds.
 //
 //   host::resolve_rows(resolve);                              // which rows are here, which missed
 //   const std::size_t bytes = host::fetch_rows(fetch, threads);
@@ -52,20 +52,20 @@ struct KeyChannels {
 ///
 /// Layout   chunk: keys [kv_heads, channels stored, chunk_tokens] in the KV dtype
 /// Memory   chunks and rows must not overlap
-/// Errors   as key_copy's, and invalid_argument: a head that is not there, or a number of channels
-///          that is 0 or above head_dim. Then nothing is written
+/// Errors   as key_copy's, and invalid_argument: a head that does not exist, or a number of
+///          channels that is 0 or above head_dim. Then nothing is written
 /// Threads  different heads side by side
 /// Tests    tests/kernels/read_keys_test.cpp
 [[nodiscard]] Status key_channels(const KeyChannels& op) noexcept;
 
-/// Finds each selected row: where its resident block is, else among cached rows, else in a staging
-/// row it is given.
+/// Finds each selected row: in its resident block, otherwise among cached rows, otherwise in a
+/// staging row that it assigns.
 ///
 /// Missed rows come in the order of the lists. The row at place i of list l, if missed, is staged
 /// in row l * id_stride + i. Under query_head scope the first list of a group that wants a missed
 /// row stages it and later ones point there: `seen` remembers the number of the miss, counted from
-/// 1 over all calls, and `seen_epoch` how many misses earlier calls had. So an entry is of this
-/// call exactly if it is greater than `seen_epoch`, and nothing is cleared between calls.
+/// 1 over all calls, and `seen_epoch` how many misses earlier calls had. Therefore an entry is of
+/// this call exactly if it is greater than `seen_epoch`, and nothing is cleared between calls.
 ///
 /// Limits   one list of a group at a time; when the count of misses nears 2^32, `seen` is zeroed
 /// Threads  one thread at a time per `seen`
@@ -87,8 +87,8 @@ std::size_t fetch_rows(const FetchRows& op, Parallel& threads);
 /// Tests    tests/kernels/cached_rows_test.cpp
 std::size_t cache_rows(const CacheRows& op, Parallel& threads);
 
-/// A part of the keys of one KV head: dimensions [first_dim, first_dim + dims) of `tokens`. Behind
-/// those of a key lie those of its value, which may be read, too.
+/// A part of the keys of one KV head: dimensions [first_dim, first_dim + dims) of `tokens`. The
+/// dimensions of a key are followed by those of its value, which may be read, too.
 struct KeySlice {
   KvShape shape;
   BlockTable rows;
@@ -103,7 +103,7 @@ struct KeySlice {
 /// Shapes   target [tokens.size(), dims]; first_dim + dims <= 2 * head_dim
 /// Memory   target and rows must not overlap
 /// Errors   invalid_argument: a size of 0 or above 2^32, no block where a token is, a head or
-///          dimensions that are not there, no target, or memory that overlaps. Then nothing is
+///          dimensions that do not exist, no target, or memory that overlaps. Then nothing is
 ///          written
 /// Threads  reentrant
 /// Tests    tests/kernels/read_keys_test.cpp

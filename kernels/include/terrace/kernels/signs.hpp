@@ -24,7 +24,7 @@ struct SignEncode {
   IndexView index;  ///< signs are written to its chunks
   std::size_t head = 0;
   TokenRange tokens;
-  /// The groups of the tokens are there; else the tokens become those of none.
+  /// True: the groups of the tokens are already in the index. False: the tokens get no group.
   bool grouped = false;
   float* keys = nullptr;  ///< [tokens, head_dim]; overwritten
 };

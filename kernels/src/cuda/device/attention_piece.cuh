@@ -60,7 +60,7 @@ struct PieceMemory {
   __device__ float* sums() const { return maxima() + heads; }  // [heads]
 };
 
-/// Turns a head's logits into weights exp(logit - maximum). One warp a head.
+/// Turns a head's logits into weights exp(logit - maximum). A warp takes a head.
 template <typename Elements>
 __device__ inline void weigh(const PieceMemory<Elements>& memory, unsigned count) {
   const unsigned lane = threadIdx.x % 32;
@@ -69,7 +69,7 @@ __device__ inline void weigh(const PieceMemory<Elements>& memory, unsigned count
     float maximum = -INFINITY;
     for (unsigned i = lane; i < count; i += 32) maximum = fmaxf(maximum, weights[i]);
     maximum = warp_max(maximum);
-    // With all logits -inf any finite base gives weights 0.
+    // If all logits are -inf, any finite base gives weights 0.
     const float base = maximum == -INFINITY ? 0.0F : maximum;
     float sum = 0;
     for (unsigned i = lane; i < count; i += 32) {

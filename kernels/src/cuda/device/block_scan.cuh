@@ -20,7 +20,7 @@ __device__ inline float warp_max(float value) {
   return value;
 }
 
-/// Sums over a block of `threads`, and where each thread stands in them.
+/// Sums over a block of `threads`, and each thread's place in them.
 template <unsigned threads>
 class BlockScan {
  public:

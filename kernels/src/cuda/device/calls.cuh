@@ -30,7 +30,7 @@ struct Calls {
   Arguments each[capacity];
   unsigned count = 0;
 
-  /// The calls lie behind each other in z, `parts` blocks of it each.
+  /// The calls follow each other in z, with `parts` blocks each.
   [[nodiscard]] dim3 grid(unsigned x, unsigned y = 1, unsigned parts = 1) const {
     return {x, y, parts * count};
   }

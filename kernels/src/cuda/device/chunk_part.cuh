@@ -1,4 +1,4 @@
-// Where the parts of an index's chunks lie, worked out on the host: a device takes hundreds of
+// The offsets of the parts of an index's chunks, computed on the host: a device takes hundreds of
 // cycles for each division of 64 bits.
 #pragma once
 

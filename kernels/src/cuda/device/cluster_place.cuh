@@ -1,4 +1,4 @@
-// Where clusters and what is kept of them lie: terrace/kernels/cluster_plane.hpp, for device code.
+// The layout of clusters and their data: terrace/kernels/cluster_plane.hpp, for device code.
 #pragma once
 
 #include <cuda_runtime.h>

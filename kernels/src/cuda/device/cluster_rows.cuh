@@ -29,8 +29,8 @@ class ClusterRows {
   /// [active_count]: numbers.
   [[nodiscard]] __device__ std::uint32_t* active() const { return words(1); }
   [[nodiscard]] __device__ std::uint32_t& active_count() const { return words(1)[room_]; }
-  /// [active_count + 1]: of a query head of the group, the logarithm of what a member of each
-  /// active cluster is taken to weigh, and behind them that of what is attended anyway.
+  /// [active_count + 1]: for a query head of the group, the logarithm of a member's estimated
+  /// weight in each active cluster, and last the logarithm of the weight of rows attended anyway.
   [[nodiscard]] __device__ float* scores(unsigned query) const {
     return rows_ + (2 + query) * stride_;
   }

@@ -37,7 +37,7 @@ __host__ __device__ constexpr unsigned padded_dims(unsigned dims) {
 }
 
 /// Copies `count` queries of `dims` floats times `scale` to shared memory, the rest of the `room`
-/// queries and what is padded being 0. The caller puts a barrier behind it.
+/// queries and the padding being 0. The caller adds a barrier after the call.
 template <typename Elements>
 __device__ inline void share_queries(const float* query, unsigned count, unsigned room,
                                      unsigned dims, float scale, float* shared) {

@@ -94,7 +94,7 @@ auto with_elements(Dtype dtype, Call call) {
   return call(Bf16Elements());
 }
 
-/// Reads a vector of elements of which the first `count` are there; the others are 0.
+/// Reads the first `count` elements of a vector; the others become 0.
 template <typename Elements>
 __device__ inline void load_vector(const std::byte* at, unsigned count, float* out) {
   if (count >= Elements::per_vector && is_aligned(at, sizeof(uint4))) {

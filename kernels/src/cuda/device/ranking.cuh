@@ -13,7 +13,7 @@ struct Ranking {
   std::uint32_t* items;
 
   /// Puts the `count` items in falling order of their keys, the lower item first where keys are
-  /// equal. Every thread of the block calls it, behind a barrier; one follows.
+  /// equal. Every thread of the block calls it, after a barrier; another barrier must follow.
   ///
   /// Source: bitonic sort, Batcher 1968. Runs are merged from their outer ends inwards, so that all
   /// comparisons put the earlier item to the front and no padding is needed.

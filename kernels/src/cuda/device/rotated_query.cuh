@@ -44,8 +44,8 @@ struct RotatedQuery {
   }
 
   /// Rounds the numbers to whole ones of at most `most`, as round_query() does, and returns their
-  /// unit: NaN of a query that is not finite, whose numbers become 0. All threads of the block call
-  /// it. `shared`: [threads / 32].
+  /// unit. If the query is not finite, the unit is NaN and the numbers are 0. All threads of the
+  /// block call it. `shared`: [threads / 32].
   template <unsigned threads>
   __device__ float round(float most, float* shared) const {
     float largest = 0;

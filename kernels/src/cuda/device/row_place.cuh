@@ -1,4 +1,4 @@
-// Where the row of a token lies: terrace/kernels/row_address.hpp, for device code.
+// The address of a token's row: terrace/kernels/row_address.hpp, for device code.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace terrace::kernels::cuda {
 
-/// Returns the row of (position, KV head), or null where its block is not there.
+/// Returns the row of (position, KV head), or null if its block is absent.
 __device__ inline std::byte* row_place(const KvShape& shape, const BlockTable& table, unsigned head,
                                        unsigned position) {
   const auto block_tokens = static_cast<unsigned>(table.block_tokens);

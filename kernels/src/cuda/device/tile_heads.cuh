@@ -1,5 +1,5 @@
-// The query heads of many tokens that a block takes, of one KV head: whose queries, states and
-// outputs they are, and which rows of a tile they see.
+// The query heads, of many tokens and one KV head, that a block takes: their queries, states and
+// outputs, and the rows of a tile that they see.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,8 +11,7 @@
 
 namespace terrace::kernels::cuda {
 
-/// Numbers [first, first + used) of a KV head's, of which number n is head n % group of token
-/// n / group.
+/// Query heads [first, first + used) of a KV head: number n is head n % group of token n / group.
 struct TileHeads {
   const TileAttention& op;
   unsigned kv_head;
@@ -35,8 +34,7 @@ struct TileHeads {
   [[nodiscard]] __device__ float* state(unsigned h) const {
     return op.state_of(token(h), query_head(h));
   }
-  /// Rows that head h sees of the `room` rows from row `begin` on. Heads that are not used see
-  /// none.
+  /// Rows that head h sees of the `room` rows from row `begin` on. Unused heads see no row.
   [[nodiscard]] __device__ unsigned rows_seen(unsigned h, unsigned begin, unsigned room) const {
     if (h >= used) return 0;
     const std::size_t rows = op.rows_seen(token(h));

@@ -28,7 +28,7 @@ bool is_fatal(cudaError_t answer) {
   }
 }
 
-/// Where nothing of CUDA can be used: what to install, or to choose.
+/// Returns the error if CUDA cannot be used at all: it says what to install, or to choose.
 std::optional<Error> not_there(cudaError_t answer, std::string_view doing) {
   switch (answer) {
     case cudaErrorInsufficientDriver:

@@ -20,10 +20,10 @@ namespace terrace::cuda {
 ///          device_error: this call failed
 [[nodiscard]] Status check(cudaError_t answer, std::string_view doing);
 
-/// The same of a question whether work is done.
+/// Checks the answer to the question whether work is done.
 [[nodiscard]] Result<bool> check_done(cudaError_t answer, std::string_view doing);
 
-/// The same of a call that a driver may not have: false where it has not.
+/// Checks a call that a driver may lack: false if it lacks it.
 [[nodiscard]] Result<bool> check_supported(cudaError_t answer, std::string_view doing);
 
 }  // namespace terrace::cuda

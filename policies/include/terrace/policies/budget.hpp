@@ -1,4 +1,4 @@
-// How the tokens that a step may attend to are dealt out.
+// How the tokens that a step may attend to are divided.
 #pragma once
 
 #include <cstddef>

@@ -57,7 +57,8 @@ struct CostModel {
   Polynomial kmeans_iteration = {};
   Residuals residuals = {};
 
-  /// Returns the seconds one layer computes for `tokens` tokens of a prompt behind `before`.
+  /// Returns the seconds that a layer computes for `tokens` tokens of a prompt after its first
+  /// `before` tokens.
   [[nodiscard]] double compute_behind(double before, double tokens) const noexcept;
 
   [[nodiscard]] double kmeans(double rows, double iterations) const noexcept {
@@ -85,9 +86,9 @@ struct HiddenClustering {
 
 /// Chooses iterations layer by layer and corrects itself by what layers were observed to take.
 ///
-/// There is a factor on T_kmeans and one on T_compute. Bad news counts at once, good news by a
-/// tenth of the way a layer, so that one lucky layer does not undo a slow machine and plans do not
-/// swing. Threads: one at a time.
+/// The planner keeps a factor on T_kmeans and a factor on T_compute. A longer time counts at once,
+/// a shorter one by a tenth of the difference a layer, so that a single fast layer does not undo a
+/// slow machine and plans do not swing. Threads: one at a time.
 class IterationPlanner {
  public:
   IterationPlanner(const CostModel& model, const PlannerOptions& options)
@@ -97,8 +98,8 @@ class IterationPlanner {
   /// layer's compute, if it starts `elapsed` seconds after that compute.
   [[nodiscard]] std::size_t plan(const HiddenClustering& layer, double elapsed) const noexcept;
 
-  /// Returns the same for a whole prompt whose clustering starts as soon as its rows have reached
-  /// the host.
+  /// Returns the iterations for a whole prompt whose clustering starts as soon as its rows have
+  /// reached the host.
   [[nodiscard]] std::size_t plan(std::size_t tokens) const noexcept {
     return plan({.rows = tokens, .prompt = {0, tokens}},
                 model_.offload(static_cast<double>(tokens)));

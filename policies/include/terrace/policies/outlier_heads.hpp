@@ -1,5 +1,6 @@
 // Outlier heads of chelsea: KV heads whose keys are unlike each other, so that merging would lose
-// most there. They keep all their tokens as far as there is room, and the other heads keep fewer.
+// most there. These heads keep all their tokens as far as there is room, and the other heads keep
+// fewer.
 //
 //   MatchSurvey survey(shape, 256);
 //   survey.add(layer, head, keys);                        // of windows of a text, each head's
@@ -68,8 +69,8 @@ struct HeadShares {
   [[nodiscard]] std::vector<KvHead> largest(double part) const;
 };
 
-/// Measures how many entries of each KV head would find no match: in chunks of a window every other
-/// entry looks for the one among the others whose key is nearest to its own, as chelsea matches.
+/// Measures how many entries of each KV head would find no match: in chunks of a window, every
+/// second entry looks among the remaining entries for the nearest key, as chelsea does.
 ///
 /// Memory   4 bytes for every other key that was added
 /// Threads  one at a time

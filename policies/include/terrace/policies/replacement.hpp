@@ -2,9 +2,9 @@
 //
 //   auto lru = policies::make_replacement_policy("lru");
 //
-// One policy is one file in policies/src/replacement/ and one row in table.cpp, with what there is
-// to set about it, which is checked by it: makers cannot fail. Config, traces, the tuner, its
-// reports, tests and benches walk the table.
+// One policy is one file in policies/src/replacement/ and one row in table.cpp. The row has the
+// policy's setting and its limits, which are checked there: makers cannot fail. Config, traces, the
+// tuner, its reports, tests and benches walk the table.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +53,7 @@ struct ReplacementEntry {
 /// Returns all replacement policies, in the order of the table.
 std::span<const ReplacementEntry> replacement_policies() noexcept;
 
-/// Returns what can be set about the policy of that name; nothing where there is none such.
+/// Returns the setting of the policy with that name; nothing if no such policy exists.
 std::optional<ReplacementSetting> replacement_setting(std::string_view name) noexcept;
 
 /// True where the policy of that name is one that knows the future.

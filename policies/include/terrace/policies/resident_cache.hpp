@@ -1,16 +1,16 @@
 // The resident cache's decisions: which units (blocks or clusters) have slots in device memory.
-// It decides and counts; its caller moves the bytes.
+// The cache decides and counts; its caller moves the bytes.
 //
 //   cache.plan_step(wanted, plan);       // what the step hits, and what changes because of it
 //   ... fetch the misses, attend ...
 //   free the slots of plan.evicted, copy plan.admitted into theirs
 //
 // One step: all units are tested; hits are touched in the order given; then misses are admitted,
-// the worthiest first. A unit is admitted if its worth is at least what it costs: the rows of its
-// refill and the worth of all units evicted for it; only units that the step does not want are.
-// A unit whose rows are all fetched anyway costs no refill: it takes the place of others that came
-// so as the replacement policy says, whatever they are worth. A unit that would be evicted in vain
-// stays. An admitted unit serves from the next step on.
+// the worthiest first. A unit is admitted if its worth is at least its cost: the rows that its
+// promotion moves and the worth of all units evicted for it. Only units that the step does not want
+// can be evicted. Units whose rows are all fetched anyway are promoted at no cost: such a unit
+// replaces other units of this kind by the replacement policy alone, at any worth. Nothing is
+// evicted if the new unit would still not fit. An admitted unit serves from the next step on.
 #pragma once
 
 #include <array>
@@ -69,19 +69,18 @@ class ResidentCache {
   /// Plans one step. Deterministic. Cost: O(wanted log wanted) and the policies' own.
   void plan_step(std::span<const WantedUnit> wanted, CachePlan& plan);
 
-  /// For a unit that the step's plan has admitted where memory turns out to be smaller than the
-  /// capacity: makes others give up their slots for it, as if the cache were full. Appends to
-  /// `evicted` what goes. Where too little may go nothing does, the unit is dropped, and false is
-  /// returned.
+  /// Evicts units for a unit that the step's plan has admitted, as if the cache were full; for
+  /// callers whose memory is smaller than the capacity. Appends the evicted units to `evicted`. If
+  /// too few units may be evicted, none is, the admitted unit is dropped, and false is returned.
   bool displace_for(const WantedUnit& wanted, std::vector<UnitKey>& evicted);
 
-  /// Makes a unit resident whose rows are in device memory already, between two steps: nothing is
-  /// to be copied. Appends to `evicted` what goes for it; returns whether it was taken.
+  /// Makes a unit resident whose rows are in device memory already, between two steps: nothing has
+  /// to be copied. Appends the units evicted for it to `evicted`; returns whether it was admitted.
   bool adopt(UnitKey unit, std::uint32_t slots, std::vector<UnitKey>& evicted);
 
   [[nodiscard]] bool resident(UnitKey unit) const noexcept { return units_[unit].slots != 0; }
 
-  /// Drops a unit that no longer exists, with all memory of it. Its slots are free at once.
+  /// Forgets a unit that no longer exists, and its history. Its slots are free at once.
   void forget(UnitKey unit);
   void forget_all();
 
@@ -89,7 +88,7 @@ class ResidentCache {
   /// that remembers what went has it in its memory.
   void drop(UnitKey unit);
 
-  /// The same for all units from `first` on.
+  /// Forgets all units from `first` on.
   void drop_from(UnitKey first);
 
   /// Makes room for unit keys below `key_count`; what is known stays.

@@ -23,8 +23,8 @@ enum class PoolKind : std::uint8_t { max, average };
 
 /// Scores of neighbours make one: spans of tokens stay together, not tokens.
 struct PoolOptions {
-  std::size_t width = 0;  ///< positions, the one in the middle included; odd. 1 = none, 0 = as the
-                          ///< policy's authors do
+  std::size_t width = 0;  ///< positions, the one in the middle included; odd. 1 = no pooling, 0 =
+                          ///< as the policy's authors do
   PoolKind kind = PoolKind::max;
 
   [[nodiscard]] PoolOptions or_else(const PoolOptions& theirs) const noexcept {
@@ -66,7 +66,7 @@ enum class GateLists : std::uint8_t {
 
 /// Settings of all retention policies; each reads its own.
 struct RetentionOptions {
-  std::string base = "h2o";  ///< of kvcrush: who chooses what stays by itself
+  std::string base = "h2o";  ///< of kvcrush: the policy that chooses the entries that stay
   PoolOptions pool = {};
   std::size_t score_window = 32;  ///< queries of snapkv and pyramidkv
   Rerun rerun = Rerun::flush;
@@ -75,12 +75,12 @@ struct RetentionOptions {
   bool ageing = true;         ///< smartkv: predicted lifespan minus age
   std::shared_ptr<const Gates> gates = nullptr;  ///< smartkv: needed
   GateLists gate_lists = GateLists::own;
-  /// chelsea: those of the model; null = none.
+  /// chelsea: the model's outlier heads; null = no outlier heads.
   std::shared_ptr<const OutlierHeads> outlier_heads = nullptr;
   CrushOptions crush = {};
   MergeOptions merge = {};
 
-  /// Errors: invalid_argument: a setting out of range, whoever reads it.
+  /// Errors: invalid_argument: a setting out of range, even of another policy.
   [[nodiscard]] Status validate() const;
 };
 

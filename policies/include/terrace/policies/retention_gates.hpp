@@ -31,10 +31,10 @@ class Gates {
  public:
   static constexpr std::size_t width_max = 512;  ///< outputs of a stage
 
-  /// Makes networks of stages that fit each other, the last with one output.
+  /// Makes networks of stages with consistent sizes, the last with one output.
   ///
-  /// Errors   invalid_argument naming the stage and what does not fit; corrupt: a number that is
-  ///          infinite or none, with its layer and KV head
+  /// Errors   invalid_argument naming the stage and what does not fit; corrupt: an infinite number
+  ///          or NaN, with its layer and KV head
   static Result<Gates> create(std::size_t layers, std::size_t kv_heads,
                               std::vector<GateStage> stages);
 

@@ -53,7 +53,8 @@ struct SignsOptions {
 };
 
 struct QpqOptions {
-  double shrinkage = 0.7;  ///< 1: all queries alike; 0: those of the prompt's end as they are
+  double shrinkage =
+      0.7;  ///< 1: all queries count alike; 0: the queries of the prompt's end, unchanged
 };
 
 struct ClusterKvOptions {

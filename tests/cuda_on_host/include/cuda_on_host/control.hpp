@@ -54,8 +54,8 @@ class Device {
   /// Makes a call of `function` return an error.
   void fail(std::string_view function, Fault fault);
 
-  /// Makes the `nth` launch from now break the device while it runs. The first call that is told of
-  /// it waits until other streams' work has ended: none of that may wait for the caller.
+  /// Makes the `nth` launch from now break the device while it runs. The first call that reports it
+  /// waits until other streams' work has ended, so that work must not wait for the caller.
   void break_at_launch(std::uint64_t nth, cudaError_t error = cudaErrorIllegalAddress);
 
   [[nodiscard]] DeviceCounts counts() const;

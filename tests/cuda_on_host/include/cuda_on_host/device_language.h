@@ -19,7 +19,7 @@
 #define __forceinline__ inline
 #define __restrict__ __restrict
 #define __launch_bounds__(...)
-// A grid constant is the same memory for all threads of a grid: written behind its type, it makes a
+// A grid constant is the same memory for all threads of a grid: written after its type, it makes a
 // parameter a reference to the launch's copy.
 #define __grid_constant__ &
 

@@ -16,7 +16,7 @@ struct ChartSeries {
   std::string name;
   std::vector<ChartPoint> points;
   bool joined = true;   ///< by a line; else points alone
-  bool dashed = false;  ///< what cannot be had: bounds
+  bool dashed = false;  ///< for bounds, which no cache reaches
 };
 
 struct Chart {

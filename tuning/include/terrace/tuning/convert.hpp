@@ -21,15 +21,15 @@ struct Conversion {
 };
 
 /// Writes a trace of tokens as one of blocks, smaller and of one block size, without clusters.
-/// Where the recorded run cached other units its counters become those that a replay gives, its
-/// time and memory those without what looking after the others took. Errors: those of the trace;
+/// If the recorded run cached other units, its counters become those of a replay, and the upkeep of
+/// the other units is taken out of its time and memory. Errors: those of the trace;
 /// invalid_argument: it has no tokens.
 [[nodiscard]] Status convert_to_blocks(const Conversion& files, std::size_t block_tokens);
 
 /// Writes lines `key,sequence,layer,step,unit,rows,slots` for other simulators. A key is a text
-/// that names a unit among those of all layers and sequences, as s0.l3.u17. Where units are renamed
-/// they get numbers that no unit of the layer had before. Errors: those of the trace;
-/// invalid_argument: units that it cannot serve.
+/// that names a unit among those of all layers and sequences, as s0.l3.u17. Units that are renamed
+/// get numbers that no unit of the layer had before. Errors: those of the trace; invalid_argument:
+/// units that it cannot serve.
 [[nodiscard]] Status convert_to_csv(const Conversion& files, const CacheUnit& unit);
 
 }  // namespace terrace::tuning

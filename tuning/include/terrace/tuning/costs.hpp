@@ -14,7 +14,7 @@
 
 namespace terrace::tuning {
 
-/// The host's time to look after a cache, for a layer's step that wants rows of some units.
+/// The host's time for upkeep of a cache, for a layer's step that wants rows of some units.
 struct UpkeepCosts {
   double layer_seconds = 0;
   double row_seconds = 0;   ///< to find a row's unit
@@ -27,7 +27,7 @@ struct UpkeepCosts {
   }
 };
 
-/// By what is cached as one. Without a cache rows and units are counted all the same.
+/// Costs by the unit of the cache. Rows and units are counted without a cache, too.
 struct UpkeepTable {
   UpkeepCosts none;
   UpkeepCosts blocks;
@@ -40,8 +40,8 @@ struct UpkeepTable {
 /// cache to measure it on.
 UpkeepTable usual_upkeep() noexcept;
 
-/// Returns what the usual host would have taken, per token of a trace, to look after a cache that
-/// counted as much. Unit: seconds.
+/// Returns the usual host's time, per token of a trace, for the upkeep of a cache with the same
+/// counts. Unit: seconds.
 double usual_seconds(const CacheOptions& cache, const CacheCounters& counted, const TraceEnd& end);
 
 /// Times of one layer of one step, by what hides which transfer.
@@ -69,13 +69,12 @@ Result<CostPreset> find_cost_preset(std::string_view name);
 MachineProfile preset_profile(const CostPreset& preset);
 
 /// Returns the costs of a preset for a trace: its model's weights and the rows it attends to are
-/// read once a step at the speed of device memory. Upkeep is none: what a step's end leaves of it
-/// unhidden is the host's affair, of which a preset knows nothing. Errors: those of
-/// find_cost_preset.
+/// read once a step at the speed of device memory. Upkeep is 0: its unhidden part at a step's end
+/// depends on the host, which a preset does not describe. Errors: those of find_cost_preset.
 Result<StepCosts> preset_costs(std::string_view name, const TraceHead& head);
 
 /// Returns the costs of the machine that recorded the trace, over another link. The recorded run's
-/// upkeep is taken out of its compute, and says how fast this host looks after any cache.
+/// upkeep is taken out of its compute, and gives this host's speed of upkeep for any cache.
 /// Errors: invalid_argument: the trace was not recorded from a run.
 Result<StepCosts> recorded_costs(const TraceHead& head, const TraceEnd& end,
                                  const offload::LinkOptions& link);
@@ -94,9 +93,9 @@ struct StepTransfers {
 
 /// Adds up the time of steps. Transfers to the device share the link in the order in which they are
 /// asked for: a layer's misses hold it up; refills, when the step has ended, only that layer's next
-/// step; codes every layer's. Transfers to the host have the other way for themselves, batch by
-/// batch of layers as soon as they have selected; once they are done the host looks after the
-/// cache, asks for refills and ends the step.
+/// step; codes every layer's. Transfers to the host use the other direction alone, batch by batch
+/// of layers as soon as they have selected; after them the host does the cache's upkeep, enqueues
+/// refills and ends the step.
 class StepClock {
  public:
   StepClock(const StepCosts& costs, std::size_t layers);

@@ -46,13 +46,13 @@ class RecordedFuture {
   std::uint64_t selections_ = 0;
 };
 
-/// One layer's future as seen from the step under way. A unit has none beyond a renaming. Memory: 8
-/// bytes a unit, and 8 for each selection between two renamings.
+/// One layer's future as seen from the step under way. A unit has no future beyond a renaming.
+/// Memory: 8 bytes a unit, and 8 for each selection between two renamings.
 class LayerFuture final : public Foresight {
  public:
   explicit LayerFuture(const RecordedFuture::Wants& wants);
 
-  /// Goes on to the next step: from now on units that it wants are seen behind it.
+  /// Advances to the next step: from now on the future is the one after that step.
   void advance();
 
   [[nodiscard]] std::uint64_t next_step(UnitKey key) const noexcept override {

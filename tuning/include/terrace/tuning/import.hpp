@@ -14,7 +14,7 @@
 
 namespace terrace::tuning {
 
-/// The model whose prefixes are imported: what a token weighs.
+/// The model of the imported prefixes, which gives the bytes of a token.
 struct ImportedModel {
   std::string name;
   std::string fingerprint;  ///< of model_fingerprint()
@@ -30,16 +30,17 @@ struct MooncakeOptions {
 /// Reads Mooncake's JSONL ({"timestamp", "input_length", "output_length", "hash_ids"} a line) as
 /// prefix traffic: each request is a step that wants the blocks of its prompt in every layer, the
 /// last one as many tokens as input_length leaves, and has what it missed in memory when it is
-/// done. A block is a cluster of the trace. Without a model there is one layer of one head of 64
-/// dimensions: hits are right, bytes and times those of no model. The source `-` is standard input.
+/// done. A block is a cluster of the trace. If no model is given, the trace has one layer of one
+/// head of 64 dimensions: hits are right, but bytes and times are of no real model. The source `-`
+/// is standard input.
 ///
 /// Blank lines, CR and LF as the end of a line, a byte order mark at the beginning and whole
-/// numbers written with a point or an exponent are taken as they are meant.
+/// numbers written with a point or an exponent are accepted.
 /// Errors: io_error; corrupt naming the line, whose number of ids must be that of its blocks.
 [[nodiscard]] Status import_mooncake(const Conversion& files, const MooncakeOptions& options = {});
 
 struct ObjectOptions {
-  // Columns of csv, from 1; the time of a request and all other columns count for nothing.
+  // Columns of csv, from 1; the time of a request and all other columns are ignored.
   std::size_t id_column = 2;
   std::size_t size_column = 3;
   bool ignore_sizes = false;  ///< each object is one row
@@ -53,9 +54,9 @@ struct ObjectOptions {
 /// Errors: io_error; corrupt naming the line.
 [[nodiscard]] Status import_csv(const Conversion& files, const ObjectOptions& options = {});
 
-/// The same of libCacheSim's oracleGeneral, which is not compressed: records of 24 bytes, little
-/// endian: u32 time, u64 obj_id, u32 obj_size, i64 number of the object's next request, which
-/// counts for nothing. Errors: io_error; corrupt naming the record.
+/// Reads libCacheSim's oracleGeneral, not compressed, in the same way: records of 24 bytes, little
+/// endian: u32 time, u64 obj_id, u32 obj_size, i64 number of the object's next request, which is
+/// ignored. Errors: io_error; corrupt naming the record.
 [[nodiscard]] Status import_oraclegeneral(const Conversion& files,
                                           const ObjectOptions& options = {});
 

@@ -23,8 +23,8 @@ void erase_sequence(ByLayer<Value>& kept, std::uint64_t sequence) {
   kept.erase(kept.lower_bound({sequence, 0}), kept.lower_bound({sequence + 1, 0}));
 }
 
-/// One layer of one step; of a record that is no selection nothing but where a load's window
-/// begins. Spans are valid until the next cut.
+/// A layer of a step; for a record that is not a selection, only the begin of a load's window.
+/// Spans are valid until the next cut.
 struct LayerTraffic {
   std::span<const policies::WantedUnit> wanted;  ///< ascending; without what is resident anyway
   std::uint64_t resident_rows = 0;

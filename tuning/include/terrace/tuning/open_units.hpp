@@ -17,9 +17,9 @@ inline constexpr std::size_t smallest_block_tokens = 8;
 /// of every cache that is replayed. 16 sequences of a million tokens in 64 layers have as many.
 inline constexpr std::size_t open_units_max = std::size_t{1} << 27;
 
-/// So many take less than 1 GiB of any one cache. As a few bytes of a trace can name millions, it
-/// may have more only where records want one in so many of them. A sequence of a million tokens in
-/// 64 layers has fewer.
+/// So many units take less than 1 GiB in any cache. A few bytes of a trace can name millions of
+/// units, so a trace may have more only if its records want at least one in so many of them. A
+/// sequence of a million tokens in 64 layers has fewer.
 inline constexpr std::size_t free_units = (std::size_t{1} << 23) + (std::size_t{1} << 20);
 inline constexpr std::size_t units_of_each_wanted = 16;
 

@@ -1,5 +1,5 @@
-// A bound that no cache can pass: what a cache of as many slots would hit that knows the future and
-// may deal its slots out over time, layers and sequences as it likes.
+// A bound that no cache can pass: the hits of a cache of as many slots that knows the future and
+// may divide its slots freely over time, layers and sequences.
 //
 // A hit needs its unit resident since the unit was last there: an interval of len steps that takes
 // len x slots, and gives the rows wanted. The relaxation: the slots taken need not fit at each
@@ -16,7 +16,7 @@
 
 namespace terrace::tuning {
 
-/// Memory: 8 bytes a unit of the sequences that are open, whatever the length of the trace.
+/// Memory: 8 bytes a unit of the open sequences, for a trace of any length.
 class OptimumBound {
  public:
   OptimumBound(const TraceHead& head, CacheGranularity granularity);

@@ -27,11 +27,11 @@ namespace terrace::tuning {
 /// The description of the recorded runtime that a trace has.
 struct RecordingOptions {
   RuntimeOptions runtime = {};  ///< that the runtime is opened with; the observer is not looked at
-  /// That they were read from: a config tuned to the trace repeats its settings. Without one it
-  /// repeats the policy and the budget alone.
+  /// The config of the recorded run: a config tuned to the trace repeats its settings. If it is
+  /// missing, the tuned config repeats only the policy and the budget.
   std::optional<Config> config = {};
   std::size_t context_tokens = 4096;  ///< of a prompt: a budget that is a share is one of these
-  std::string source = "runtime";     ///< who recorded
+  std::string source = "runtime";     ///< the program that recorded
   std::filesystem::path model_folder = {};  ///< by which a trace knows its model; empty = unknown
   std::uint64_t weight_bytes = 0;           ///< that a step reads beside rows
 };

@@ -76,7 +76,7 @@ class CacheReplay {
     std::size_t sharers = 1;
     std::size_t slots = 0;
     std::vector<Layer> layers;
-    std::vector<StepClock> clock;  ///< none or one
+    std::vector<StepClock> clock;  ///< at most one
   };
 
   CacheReplay(const TraceHead& head, ReplaySetup setup) : head_(head), setup_(std::move(setup)) {}

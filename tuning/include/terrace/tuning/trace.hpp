@@ -1,11 +1,11 @@
-// Traces: what each layer of each step selected, as a file.
+// Traces: the selections of each layer of each step, as a file.
 //
 // A file is a magic and chunks. Each chunk has a header of 24 bytes, little endian:
 //   u32 kind | u32 payload bytes | u32 number of the chunk, from 0 | u32 records
 //   u64 XXH64 of those 16 bytes and the payload
-// The first chunk is the head and the last the end, both JSON; between them lie records, none of
-// which straddles chunks. So every byte is covered by a checksum, chunks cannot be lost or change
-// places, and a file that was cut has no end. Numbers of records are LEB128, ascending ids are
+// The first chunk is the head and the last the end, both JSON; between them lie records, and no
+// record straddles chunks. Every byte is covered by a checksum, chunks cannot be lost or reordered
+// unnoticed, and a file that was cut has no end. Numbers of records are LEB128, ascending ids are
 // stored as differences.
 #pragma once
 
@@ -139,7 +139,7 @@ struct RecordedRun {
   double decode_seconds = 0;           ///< per token, all of it
   double link_seconds = 0;             ///< of that: fetches and waiting for data
   double select_seconds = 0;           ///< of that: choosing rows
-  double upkeep_seconds = 0;           ///< of that: looking after the cache, as far as no compute
+  double upkeep_seconds = 0;           ///< of that: upkeep of the cache, as far as no compute
                                        ///< hid it; 0 without a cache
   std::size_t fixed_device_bytes = 0;  ///< all but blocks of rows
   std::string machine;
@@ -153,9 +153,8 @@ struct TraceEnd {
   std::uint64_t rows = 0;
   std::size_t last_position = 0;
   std::size_t sequences = 0;
-  /// How often the run gave a step up, or lost what its cache was to keep for want of device
-  /// memory. No record says what the cache held then: where this is not 0, replaying is
-  /// approximate.
+  /// How often the run abandoned a step, or its cache lost a unit for lack of device memory. No
+  /// record says what the cache held then: where this is not 0, replaying is approximate.
   std::uint64_t losses = 0;
   std::optional<RecordedRun> run;
 };

@@ -11,13 +11,13 @@ namespace terrace::tuning {
 
 struct TraceExtent {
   std::size_t sharers = 1;  ///< sequences that had the cache at a time, at the most
-  /// That all clusters take which a layer of a sequence wants from one renaming to the next, at the
-  /// most. A cluster has slots of its own: these are more than its rows alone would fill.
+  /// The most slots of all clusters that a layer of a sequence wants between two renamings. A
+  /// cluster has slots of its own, and its rows do not fill the last one.
   std::size_t cluster_slots = 0;
   std::size_t keys = 0;  ///< open units (open_units.hpp), at the most
 };
 
-/// Memory: 4 bytes a cluster of the sequences that are open, whatever the length of the trace.
+/// Memory: 4 bytes a cluster of the open sequences, for a trace of any length.
 class ExtentCounter {
  public:
   explicit ExtentCounter(const TraceHead& head) : slot_rows_(head.slot_rows), units_(head) {}

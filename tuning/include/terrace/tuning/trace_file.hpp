@@ -30,12 +30,12 @@ struct CloseFile {
 };
 using File = std::unique_ptr<std::FILE, CloseFile>;
 
-/// Counts what the end of a trace says of its records.
+/// Counts the totals that the end of a trace has of its records.
 class TraceTotals {
  public:
   void add(const TraceHead& head, const TraceRecord& record);
 
-  /// Without losses and run.
+  /// The totals so far, without losses and run.
   [[nodiscard]] const TraceEnd& get() const noexcept { return totals_; }
   [[nodiscard]] bool agree_with(const TraceEnd& end) const noexcept;
 
@@ -54,8 +54,8 @@ class TraceWriter {
                                                   const TraceHead& head);
   TraceWriter(TraceWriter&&) noexcept = default;
 
-  /// Appends a record. An error, of the file or because the record is one that no reader would
-  /// take, is kept for finish(); what comes behind it is not written.
+  /// Appends a record. An error, of the file or because readers would refuse the record, is kept
+  /// for finish(); later records are not written.
   void append(const TraceRecord& record);
 
   /// Counts losses (TraceEnd::losses).
@@ -84,8 +84,8 @@ class TraceWriter {
   OpenUnits units_;
 };
 
-/// Whether what the end of a trace counts is held against its records. To count a trace of tokens
-/// takes a sixth of a tuning: whoever reads it again need not.
+/// Whether the counts at the end of a trace are compared with its records. Counting a trace of
+/// tokens takes a sixth of a tuning, so a second reading omits it.
 enum class TraceCounts : std::uint8_t { checked, known };
 
 /// Threads  one at a time
@@ -95,14 +95,14 @@ class TraceReader {
   [[nodiscard]] static Result<TraceReader> open(const std::filesystem::path& path,
                                                 TraceCounts counts = TraceCounts::checked);
 
-  /// Reads the next record, or returns false behind the last, when end() is there.
+  /// Reads the next record, or returns false after the last one, when end() is valid.
   ///
   /// Errors   io_error; corrupt: altered bytes, a file that was cut, an end that counts others;
   ///          unsupported: too many open units (open_units.hpp)
   [[nodiscard]] Result<bool> next(TraceRecord& record);
 
-  /// Calls act(record) for all records that are left; they are the reader's. Errors: those of
-  /// next(), as soon as there is one.
+  /// Calls act(record) for all records that are left; they are the reader's. Errors: the first one
+  /// of next().
   template <typename Act>
   [[nodiscard]] Status for_each(Act act);
 

@@ -3,9 +3,9 @@
 // Every choice of replacement policy, admission and what is cached as one (blocks of some size, or
 // clusters) is replayed, with the cache as large as the memory leaves room for; then what lies
 // beside the best of each policy, and the best ones once more with smaller and larger caches.
-// Choices of the same units share passes over the file. So memory grows with what the sequences
-// that are open at a time have in them, not with the trace; but for Belady's rule, which
-// holds every selection (future.hpp) and is left out where there are too many.
+// Choices of the same units share passes over the file. Therefore memory grows with the sequences
+// that are open at a time, not with the trace. The exception is Belady's rule, which holds every
+// selection (future.hpp) and is left out if there are too many.
 #pragma once
 
 #include <filesystem>
@@ -25,18 +25,19 @@ namespace terrace::tuning {
 struct TuneRequest {
   std::filesystem::path trace;
   std::size_t device_memory = 0;      ///< for sinks, window, index, staging and cache
-  std::vector<std::string> policies;  ///< `all`, or none, is every one
+  std::vector<std::string> policies;  ///< `all`, or an empty list, means every policy
   StepCosts costs;
-  /// Makes the costs, in place of `costs`, from what was recorded. Its errors are tune's.
+  /// Makes the costs from the record, in place of `costs`. tune() returns its errors.
   std::function<Result<StepCosts>(const TraceHead&, const TraceEnd&)> find_costs;
-  /// Belady's rule must hold all selections of units: those of which there are more it leaves out.
+  /// Belady's rule must hold all selections of units: it leaves out units with more selections than
+  /// this.
   std::uint64_t future_selections_max = tuning::future_selections_max;
   /// Called with the share of the work that is done, which never falls, as the trace is read: from
   /// any thread, one at a time.
   std::function<void(double)> progress;
 };
 
-/// One choice and what came of it. A token's figures are a request's where those were imported.
+/// A choice and its result. For imported requests, a token's figures are those of a request.
 struct TunedRow {
   CacheOptions cache;
   std::size_t block_tokens = 0;
@@ -86,7 +87,7 @@ struct TuneResult {
   [[nodiscard]] std::vector<std::string> tied_policies() const;
 };
 
-/// Searches. Deterministic: the same rows whatever the number of threads.
+/// Searches. Deterministic: the same rows for any number of threads.
 ///
 /// Errors   those of the trace and of its costs; invalid_argument: a memory that sinks, window and
 ///          index alone exceed, an unknown policy, nothing to search, a trace without selections
@@ -108,8 +109,8 @@ struct TuneResult {
 /// Returns what was replayed, in words: "24 steps of 4 layers, 900 units wanted, policy wave, ...".
 [[nodiscard]] std::string describe_trace(const TuneResult& result);
 
-/// Returns with which policies the recommended one ties, and why it is taken; empty where it ties
-/// with none.
+/// Returns the policies that tie with the recommended one, and why it is taken; empty if no policy
+/// ties.
 [[nodiscard]] std::string describe_tie(const TuneResult& result);
 
 /// Returns why policies that know the future are missing from a result; empty where they are not.

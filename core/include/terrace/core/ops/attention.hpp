@@ -18,25 +18,25 @@ struct PseudoEntries {
   std::size_t stride = 0;
 };
 
-/// Where the weights of a softmax go, for those who choose by them. Lists are those of `scope`: a
-/// KV head's has the sums over the query heads of its group, in their order.
+/// The target of a softmax's weights, for policies that choose by them. Lists are those of `scope`:
+/// the list of a KV head has the sums over the query heads of its group, in their order.
 struct AttentionWeights {
   ListScope scope = ListScope::kv_head;
-  float* sums = nullptr;   ///< [lists, stride]; null = nobody wants weights
+  float* sums = nullptr;   ///< [lists, stride]; null = no weights are written
   std::size_t stride = 0;  ///< floats from one list to the next
 };
 
 /// Attention of one query token over sinks | window | selected | pseudo-entries, in this order.
 ///
 /// The list of entries is cut at multiples of `attention_split`, by CUDA of `attention_split_min`;
-/// each piece is an online softmax of its own, and the pieces are merged in order. So the bits of
-/// the output depend neither on where a row lies nor on the number of threads.
+/// each piece is an online softmax of its own, and the pieces are merged in order. Therefore the
+/// bits of the output depend neither on where a row lies nor on the number of threads.
 ///
-/// With `weights.sums` the weight of each entry is written, too, in the order of the entries: those
-/// of a query head add up to 1, up to rounding. A head all of whose logits are -inf has weights of
-/// 0; one with a logit of NaN or +inf, weights of NaN. Behind a list's last entry nothing is
-/// written. The output has the same bits with and without weights. Where each query head has a list
-/// of its own (`scope`), only query heads can have weights.
+/// If `weights.sums` is set, the weight of each entry is written, too, in the order of the entries.
+/// The weights of a query head add up to 1, up to rounding. If all logits of a head are -inf, its
+/// weights are 0; if one logit is NaN or +inf, its weights are NaN. Nothing is written after a
+/// list's last entry. The output has the same bits with and without weights. If each query head has
+/// a list of its own (`scope`), only query heads can have weights.
 struct DecodeAttention {
   KvShape shape;
   const float* query = nullptr;  ///< [query_heads, head_dim]
@@ -50,8 +50,9 @@ struct DecodeAttention {
   std::size_t selected_stride = 0;
   const float* selected_bias = nullptr;  ///< [lists, selected_stride] or null
   PseudoEntries pseudo = {};
-  /// With `rests.ids`: the pseudo-entries are what the selected rows leave of groups. None can be
-  /// given then, nor weights asked for, nor lists of query heads or a bias of rows.
+  /// If `rests.ids` is set, the op makes the pseudo-entries itself: the unselected rows of each
+  /// group. The caller can then pass no pseudo-entries, no weights, no lists of query heads and no
+  /// bias of rows.
   GroupRests rests = {};
   float scale = 1.0F;        ///< logits are scale * q.k + bias
   float* scratch = nullptr;  ///< attention_scratch_floats(shape, entries)
@@ -80,19 +81,19 @@ constexpr std::size_t attention_weights_scratch_floats(const KvShape& shape,
   return shape.query_heads * (stride + divide_up(stride, 32));
 }
 
-/// Rows at whose multiples a context may be cut into tiles without another bit in the outputs: the
-/// least that keeps the threads of a device busy.
+/// A context may be cut into tiles at multiples of this many rows, and no bit of an output changes.
+/// The value is the smallest that keeps the threads of a device busy.
 inline constexpr std::size_t tile_split = 128;
 
 /// Exact attention of many query tokens over one tile of rows, with a running state: a long context
 /// is attended to tile by tile, each tile's rows being device memory only while it is worked on.
 ///
-/// A tile is cut into pieces, from its begin, whose lengths divide `tile_split`. They are merged
-/// into the state in order: a piece and the state are taken to the greater of their maxima. A piece
-/// that no token sees, or whose logits are all -inf, has no weight and adds nothing. So
-/// the bits of a token's output depend neither on the other tokens of a call, nor on the number of
-/// threads, nor on the lengths of tiles, if those are multiples of `tile_split`. They are not those
-/// of DecodeAttention.
+/// A tile is cut from its beginning into pieces whose lengths divide `tile_split`. The pieces are
+/// merged into the state in order: a piece and the state are scaled to the greater of their maxima.
+/// A piece that no token sees, or whose logits are all -inf, has no weight and adds nothing.
+/// Therefore the bits of a token's output depend neither on the other tokens of a call, nor on the
+/// number of threads, nor on the lengths of tiles, if those are multiples of `tile_split`.
+/// DecodeAttention gives other bits.
 struct TileAttention {
   KvShape shape;
   const float* query = nullptr;  ///< [tokens, query_heads, head_dim], post-RoPE
@@ -131,18 +132,18 @@ constexpr std::size_t tile_state_floats(const KvShape& shape, std::size_t tokens
   return tokens * shape.query_heads * (shape.head_dim + 2);
 }
 
-/// A second pass over a tile, behind the last TileAttention of these query tokens: adds the weights
-/// that the tokens gave to the tile's rows, so that `sums` has, once all tiles are through, how
-/// much attention each row got.
+/// A second pass over a tile, after the last TileAttention of these query tokens: adds the weights
+/// that the tokens gave to the tile's rows. After all tiles, `sums` has how much attention each row
+/// got.
 ///
 /// A row's weights are added to what is there one by one, token by token and in a token the query
-/// heads of a list in their order. So the bits of a sum depend neither on the other rows of a tile,
-/// nor on the number of threads, nor on how the tokens are dealt out over calls that run in their
-/// order. Tokens whose state has no weight add nothing; those with a logit of NaN or +inf make the
-/// sums of the rows that they see NaN.
+/// heads of a list in their order. Therefore the bits of a sum depend neither on the other rows of
+/// a tile, nor on the number of threads, nor on how the tokens are divided among calls that run in
+/// their order. Tokens whose state has no weight add nothing; tokens with a logit of NaN or +inf
+/// make the sums of the rows that they see NaN.
 struct TileWeights {
-  /// As it was attended to. Its `state`, which is now only read, is that of these tokens once the
-  /// last tile is attended to, by the same backend; `first` and `output` are not used.
+  /// The arguments of TileAttention for this tile. Its `state` is only read here: the state of
+  /// these tokens after the last tile, from the same backend. `first` and `output` are not used.
   TileAttention tile;
   AttentionWeights weights;      ///< in and out: row r is [list, first_column + r]
   std::size_t first_column = 0;  ///< with the rows of the tile not above the stride

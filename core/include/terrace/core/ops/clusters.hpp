@@ -18,7 +18,7 @@ namespace terrace {
 ///   sizes      u32 [slots]: members; 0 = no cluster
 ///   firsts     u32 [slots]: the first member, counted from the index's first token
 ///   labels     u32 [chunk_tokens]: the cluster of each token
-/// An index is cut between clusters: all members of one are there, or none is.
+/// An index is cut between clusters, so that it has all members of a cluster or no member.
 struct ClusterShape {
   std::size_t chunk_tokens = 0;
   std::size_t slots = 0;
@@ -26,14 +26,15 @@ struct ClusterShape {
   bool operator==(const ClusterShape&) const = default;
 };
 
-/// By what clusters are ranked: a share of the softmax over all members, each standing at its
-/// centroid, summed over the query heads of a list.
+/// The measure by which clusters are ranked: a share of the softmax over all members, each with its
+/// centroid's key, summed over the query heads of a list.
 enum class ClusterRanking : std::uint8_t {
   token_weight,    ///< of one member: what a row of the budget buys
   cluster_weight,  ///< of all members together
 };
 
-/// Clusters too large for what is left of a budget are passed over so many times, then it stays.
+/// Clusters too large for the rest of a budget are skipped so many times; then the rest stays
+/// unused.
 inline constexpr std::size_t clusters_passed_over_max = 64;
 
 /// Returns the clusters that an index of `tokens` tokens has room for.
@@ -68,8 +69,8 @@ struct ClusterSelect {
   IndexView index;
   ListScope scope = ListScope::kv_head;
   ClusterRanking ranking = ClusterRanking::token_weight;
-  /// The last cluster is cut to fit, its lowest positions staying; else ones that do not fit are
-  /// passed over for smaller ones of lower rank.
+  /// The last cluster is cut to fit, and keeps its lowest positions. Otherwise clusters that do not
+  /// fit are skipped for smaller ones of lower rank.
   bool trims = true;
   /// Clusters not chosen, best first: at most this many are estimated. Needs `estimates`, per KV
   /// head.
@@ -82,9 +83,9 @@ struct ClusterSelect {
   /// > 0: the selection stops as soon as every query head of a list has this share of attention
   /// mass, by what clusters are taken to weigh. Needs `resident`.
   double mass_wanted = 0;
-  /// A cluster's members weigh exp(variance / 2) as much as its centroid: they would, if logits
-  /// spread normally and keys alike in all directions. Else as much as the centroid, which is the
-  /// least they can. Needs `estimates`.
+  /// True: a cluster's members weigh exp(variance / 2) times as much as its centroid, which is
+  /// right if logits are normally distributed and keys spread equally in all directions. False: as
+  /// much as the centroid, the least possible weight. Needs `estimates`.
   bool spreads = false;
 };
 

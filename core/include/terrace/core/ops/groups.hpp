@@ -11,11 +11,11 @@
 namespace terrace {
 
 /// Groups of tokens whose keys are alike, made page by page: a page is a run of `page_tokens`
-/// tokens from the index's first on, and has `groups` groups. Their means say what is left of a
-/// group once some of its rows are attended to one by one. Behind what a chunk of the index has
-/// itself, from chunk_begin on, of pages all of whose tokens are indexed:
+/// tokens from the index's first on, and has `groups` groups. The means estimate the rest of a
+/// group when some of its rows are attended to one by one. These parts follow the chunk's other
+/// data, from chunk_begin on, for pages whose tokens are all indexed:
 ///   KV dtype [kv_heads, groups of a chunk, 2, head_dim]: the means of the keys, and of the values
-///   u16 [kv_heads, groups of a chunk]: tokens of each; 0 = there is no such group
+///   u16 [kv_heads, groups of a chunk]: tokens of each; 0 = no such group
 ///   u8 [kv_heads, chunk_tokens]: the group of each token in its page, or `none`
 struct GroupShape {
   static constexpr std::uint8_t none = 255;
@@ -30,7 +30,7 @@ struct GroupShape {
   [[nodiscard]] constexpr std::size_t count(std::size_t tokens) const noexcept {
     return tokens / page_tokens * groups;
   }
-  // Where the parts of a KV head lie in a chunk, in bytes.
+  // Offsets of the parts of a KV head in a chunk, in bytes.
   [[nodiscard]] constexpr std::size_t means_at(const KvShape& shape, std::size_t chunk_tokens,
                                                std::size_t head) const noexcept {
     return chunk_begin + head * count(chunk_tokens) * shape.row_bytes();
@@ -51,12 +51,12 @@ struct GroupShape {
   }
 };
 
-/// The rests that a selection leaves of groups, as entries of attention: for each group of pages
-/// all of whose tokens are candidates, the mean of the rows that are not selected, with a logit
-/// bias of ln(their number). Where there are more than `most` groups, those with the largest
-/// weights count. Weights are, with one query head a KV head, the logits of the means with their
-/// bias, else the softmax of each query head over all groups, summed; ties go to the lower group,
-/// NaN and groups of which nothing is left rank last. The latter have no entry.
+/// The unselected rows of groups, as entries of attention: for each group of pages whose tokens are
+/// all candidates, the mean of the rows that are not selected, with a logit bias of ln(their
+/// number). If there are more than `most` groups, the ones with the largest weights get entries. If
+/// a KV head has one query head, weights are the logits of the means with their bias; otherwise the
+/// sum over query heads of each head's softmax over all groups. Ties go to the lower group; NaN and
+/// groups whose rows are all selected rank last. The latter have no entry.
 struct GroupRests {
   TokenRange candidates;
   GroupShape groups;
@@ -68,7 +68,7 @@ struct GroupRests {
   PseudoTarget pseudo = {};
   float* scratch = nullptr;  ///< estimate_scratch_floats
 
-  /// The pages all of whose tokens are candidates: numbers, from the index's first on.
+  /// The pages whose tokens are all candidates: numbers, counted from the index's first page.
   [[nodiscard]] constexpr TokenRange pages() const noexcept {
     if (candidates.empty()) return {};
     const std::size_t begin = divide_up(candidates.begin - index.first_token, groups.page_tokens);
@@ -89,8 +89,8 @@ constexpr std::size_t estimate_scratch_floats(const KvShape& shape, const GroupS
 
 /// Signs of the rest of each key, which is the key less the mean of its group as the index has it;
 /// of a token of no group, the key. Let y = R rest, rotated (terrace/kernels/rotation.hpp), c the
-/// signs of y, -1 or 1, and f = |y|^2 / (y . c). Then f (R q) . c estimates q . rest. As long as
-/// not all tokens of a page are indexed, those that are have no group. Behind what groups have in a
+/// signs of y, -1 or 1, and f = |y|^2 / (y . c). Then f (R q) . c estimates q . rest. Until all
+/// tokens of a page are indexed, its tokens have no group. These parts follow the groups' data in a
 /// chunk, from chunk_begin on:
 ///   bf16 [kv_heads, chunk_tokens]: f
 ///   u8 [kv_heads, pages of a chunk, quads(), page_tokens / 2]: four elements of two tokens a byte.
@@ -100,11 +100,11 @@ struct SignShape {
   GroupShape groups;            ///< page_tokens a multiple of 64
   std::size_t chunk_begin = 0;  ///< bytes, a multiple of 4
   bool operator==(const SignShape&) const = default;
-  /// Fours of elements of a key, the last with zeros behind its end.
+  /// Groups of four elements of a key; the last one is filled up with zeros.
   [[nodiscard]] static constexpr std::size_t quads(const KvShape& shape) noexcept {
     return divide_up(shape.head_dim, std::size_t{4});
   }
-  // Where the parts of a KV head lie in a chunk, in bytes.
+  // Offsets of the parts of a KV head in a chunk, in bytes.
   [[nodiscard]] constexpr std::size_t factors_at(std::size_t chunk_tokens,
                                                  std::size_t head) const noexcept {
     return chunk_begin + head * chunk_tokens * sizeof(std::uint16_t);

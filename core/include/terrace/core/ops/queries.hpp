@@ -18,8 +18,9 @@ struct MapQueries {
 /// Converts the numbers of queries to the f32 that ops compute with, or those of outputs, which
 /// have the same shape, to what an engine takes. A narrowed number is rounded to the nearest,
 /// ties to even; f16 has infinity for what it cannot hold, and NaN stays NaN. The bits of a number
-/// are those of store_f32() of its load_f32() (terrace/core/dtype.hpp), whatever the types: equal
-/// ones, too. Numbers are aligned to their size. Calls of a batch differ in all but the shape.
+/// are those of store_f32() of its load_f32() (terrace/core/dtype.hpp), for all pairs of types,
+/// equal ones included. Numbers are aligned to their size. Calls of a batch differ in all but the
+/// shape.
 struct ConvertQueries {
   KvShape shape;                      ///< its dtype is not used
   const std::byte* source = nullptr;  ///< [tokens, query_heads, head_dim] of `from`

@@ -20,8 +20,8 @@ struct TokenRange {
   bool operator==(const TokenRange&) const = default;
 };
 
-/// Where the blocks of a layer lie: position p, KV head h is row h * block_tokens + p %
-/// block_tokens of block p / block_tokens. A null entry is not there.
+/// The places of a layer's blocks: position p, KV head h is row h * block_tokens + p % block_tokens
+/// of block p / block_tokens. A null entry means that the block is absent.
 struct BlockTable {
   std::byte* const* blocks = nullptr;  ///< [block_count]
   std::size_t block_tokens = 0;
@@ -79,10 +79,10 @@ struct CachedRows {
 ///
 /// For that `seen` and `seen_epoch` are memory of the op's own between calls, which the caller
 /// keeps, zeroes once, and never writes again: seen_epoch is how many misses all earlier calls had,
-/// and the entry of a row is the number, counted from 1 over all calls, of its last miss. So
-/// entries greater than seen_epoch are of the call that is running, and nothing is cleared between
-/// calls. When the numbers near 2^32 the op zeroes both itself. One pair per layer or one for all,
-/// but one call at a time: calls of one batch have each a pair of their own.
+/// and the entry of a row is the number, counted from 1 over all calls, of its last miss. Therefore
+/// entries greater than seen_epoch are of the running call, and nothing is cleared between calls.
+/// When the numbers get near 2^32 the op zeroes both itself. A pair may serve one layer or all, but
+/// one call at a time: each call of a batch has a pair of its own.
 struct ResolveRows {
   KvShape shape;
   ListScope scope = ListScope::kv_head;
@@ -117,8 +117,8 @@ struct CachedRowChange {
 };
 
 /// Copies rows from staging rows or host blocks to their places among cached rows and notes where
-/// they are; those that leave are noted as gone. Rows that come from the host are a transfer, whose
-/// bytes are counted.
+/// they are; those that leave are noted as gone. Rows that come from the host are a transfer; the
+/// op counts its bytes.
 struct CacheRows {
   KvShape shape;
   const CachedRowChange* changes = nullptr;  ///< host memory, [count]; a row is named once

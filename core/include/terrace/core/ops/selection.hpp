@@ -10,7 +10,7 @@
 
 namespace terrace {
 
-/// How many rows the lists of each KV head take: all as many, or dealt out.
+/// How many rows the lists of each KV head take: the same number for all, or shares by head.
 struct RowCounts {
   std::size_t mean = 0;  ///< rows of a list, over KV heads
   /// [kv_heads]: the heads' parts of `mean`, summed up to each head, in 1/head_share_one; the last
@@ -40,10 +40,10 @@ struct IndexView {
   std::size_t token_count = 0;  ///< coded so far, from first_token on
 };
 
-/// Positions that are attended to in any case, so that a selection leaves them out. Those that are
-/// no candidates change nothing.
+/// Positions that are attended to in any case, so that a selection leaves them out. Positions that
+/// are not candidates are ignored.
 struct HeldPositions {
-  const std::uint32_t* positions = nullptr;  ///< [kv_heads, stride], rising; null = there are none
+  const std::uint32_t* positions = nullptr;  ///< [kv_heads, stride], rising; null = no positions
   const std::uint32_t* count = nullptr;      ///< [kv_heads]
   std::size_t stride = 0;
 
@@ -69,11 +69,11 @@ struct HeldPositions {
 
 /// Arguments that all selecting ops have.
 ///
-/// A candidate's weight is, of a group of one query head, its logit (score / sqrt(head_dim))
-/// itself: the softmax keeps the order, and its underflow would make ties of what is none. There
-/// NaN ranks below -inf. In larger groups a NaN logit counts as -inf and +inf as the largest float
-/// before the heads are reduced, and a sum of logits is the largest float at most; a head all of
-/// whose logits are -inf adds nothing.
+/// In a group of one query head, a candidate's weight is its logit (score / sqrt(head_dim)): the
+/// softmax keeps the order, and its underflow would make ties of different weights. Here NaN ranks
+/// below -inf. In larger groups a NaN logit counts as -inf and +inf as the largest float before the
+/// heads are reduced, and a sum of logits is the largest float at most; a head whose logits are all
+/// -inf adds nothing.
 struct SelectCommon {
   KvShape shape;
   const float* query = nullptr;  ///< [query_heads, head_dim], post-RoPE
@@ -133,8 +133,8 @@ struct ExactSelect {
 /// [kv_heads, stored(), chunk_tokens].
 struct ChannelShape {
   std::size_t count = 0;  ///< that are read of each KV head
-  /// The index has no others, and says which: fixed: u32 [kv_heads, count], each below head_dim.
-  /// Else it has all, in their order.
+  /// True: the index has only these channels, and lists them: fixed: u32 [kv_heads, count], each
+  /// below head_dim. False: the index has all channels, in their order.
   bool partial = false;
   bool operator==(const ChannelShape&) const = default;
   /// Channels of a KV head that the index has.
@@ -143,11 +143,11 @@ struct ChannelShape {
   }
 };
 
-/// Top candidates by the scores of some channels. In an index that has all, a KV head reads those
-/// whose |q| is largest, summed over its query heads one after the other in f32; ties go to the
-/// lower channel, a sum that is NaN is below all others. A logit is the score / sqrt(head_dim * s):
-/// s is the share that the channels read have of the sum of the query's |q|, or 1 where they have
-/// none. A query whose sum is not finite has no scores: all are NaN.
+/// Top candidates by the scores of some channels. In an index with all channels, a KV head reads
+/// the ones with the largest |q|, summed over its query heads one after the other in f32; ties go
+/// to the lower channel, a sum that is NaN is below all others. A logit is the score /
+/// sqrt(head_dim * s): s is the share of the read channels in the sum of the query's |q|, or 1 if
+/// that share is 0. If the sum is not finite, all scores of the query are NaN.
 struct ChannelSelect {
   SelectCommon common;
   ChannelShape channels;
@@ -158,8 +158,8 @@ struct ChannelSelect {
 /// is compared with. chunk: KV dtype [kv_heads, chunk_tokens / page_tokens, dims()].
 struct PageShape {
   std::size_t page_tokens = 16;  ///< divides chunk_tokens
-  /// Vectors are channel-wise maxima and behind them minima of a page's keys, [2, head_dim], and a
-  /// score is the largest that a key within them could have; else a score is the product with the
+  /// True: vectors are channel-wise maxima, then minima of a page's keys, [2, head_dim], and a
+  /// score is the largest that a key within them could have. False: a score is the product with the
   /// vector.
   bool bounds = false;
   bool operator==(const PageShape&) const = default;
@@ -189,8 +189,8 @@ constexpr std::size_t page_scratch_floats(const KvShape& shape, const PageShape&
 /// product quantisation leaves of a key or, in an index without codes of its own, the key less a
 /// vector of its chunk. Let y = R rest, rotated (terrace/kernels/rotation.hpp): each element of y
 /// becomes an odd number of `bits` bits, those are c, and f = |y|^2 / (y . c). Then f (R q) . c
-/// estimates q . rest. Behind what a chunk of the index has itself, from chunk_begin on:
-///   f32 [kv_heads, head_dim]: the vector; without product quantisation alone
+/// estimates q . rest. These parts follow the chunk's other data, from chunk_begin on:
+///   f32 [kv_heads, head_dim]: the vector; absent if the index has product quantisation
 ///   bf16 [kv_heads, chunk_tokens]: f
 ///   u8 [kv_heads, chunk_tokens, code_bytes]: (c + 2^bits - 1) / 2, that of element i in byte
 ///      i % code_bytes from bit i / code_bytes * bits on
@@ -234,7 +234,7 @@ constexpr std::size_t refine_scratch_floats(const KvShape& shape, std::size_t pr
   return selection_scratch_floats(shape, proposed);
 }
 
-/// Where entries that stand for clusters are written.
+/// The target of entries that stand for clusters.
 struct PseudoTarget {
   const std::byte** rows = nullptr;  ///< [lists, stride]: where rows lie, which stay there
   float* bias = nullptr;             ///< [lists, stride]

@@ -6,7 +6,7 @@
 //   TERRACE_TRY(cuda::decode_attention(batch, launch));
 //
 // Nothing is allocated, and the host waits for nothing. Results do not depend on timing: equal
-// inputs give equal bits, whatever other calls are in a batch. They are not the host's bits: sums
+// inputs give equal bits, with any other calls in a batch. The bits differ from the host's: sums
 // are taken in another order.
 //
 // Memory   as terrace/core/ops.hpp says; pointers to elements are aligned to the element, rows may
@@ -96,8 +96,8 @@ namespace terrace::kernels::cuda {
 [[nodiscard]] Status decode_attention(std::span<const DecodeAttention> batch, const Launch& launch);
 
 /// Computes exact attention of many query tokens over the rows of a tile, going on from a state.
-/// Pieces of `tile_split` rows are merged in order: bits of a token depend on the same as on the
-/// host. Cost: one launch, each block reading the tile for four query heads.
+/// Pieces of `tile_split` rows are merged in order: a token's bits depend on the same things as on
+/// the host. Cost: one launch, each block reading the tile for four query heads.
 ///
 /// Limits   tokens * group < 2^31
 [[nodiscard]] Status tile_attention(std::span<const TileAttention> batch, const Launch& launch);
