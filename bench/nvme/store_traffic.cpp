@@ -26,7 +26,7 @@ constexpr std::size_t store_batch_requests = 8;
 constexpr std::size_t depth = 32;   // of the disk: as many more wait for their turn
 constexpr std::size_t batches = 8;  // under way
 
-/// What is moved: pages, or parts of larger ones.
+/// The requests of a question: for pages, or for parts of larger pages.
 struct Movement {
   PageVerb verb = PageVerb::get;
   std::uint64_t parts_of_page = 1;

@@ -133,7 +133,7 @@ TEST_P(StoreContract, FindsTheSizeOfAPage) {
   EXPECT_FALSE(batch[4].status);
 }
 
-/// Who waits for a page gets the newest one, though nobody waited for its put.
+/// A get returns the newest page, even if no caller waited for its put.
 TEST_P(StoreContract, AnAwaitedRequestComesAfterThoseBeforeItOnItsKey) {
   for (std::size_t version = 1; version < 20; ++version) {
     std::vector<Bytes> sources;

@@ -24,8 +24,8 @@ struct StoreFaultPlan {
   std::size_t batches_max = 64;  ///< under way at once; more are out_of_memory
 };
 
-/// Batches are carried out in the order they were submitted, within submit() or release(). Of one
-/// that is cancelled none of the requests begins.
+/// Batches are carried out in the order they were submitted, within submit() or release(). No
+/// request of a cancelled batch begins.
 class FaultStore final : public Store {
  public:
   explicit FaultStore(std::unique_ptr<Store> inner) : inner_(std::move(inner)) {}

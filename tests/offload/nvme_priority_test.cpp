@@ -13,7 +13,7 @@
 namespace terrace::offload {
 namespace {
 
-/// What is handed over to a queue, and whether it hands back what has ended.
+/// Transfers that are handed to a queue; they end when the test says so.
 class Passing {
  public:
   void hold(bool holds) {

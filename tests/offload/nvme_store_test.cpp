@@ -101,7 +101,7 @@ TEST_F(NvmeStoreTest, MovesPagesOfBlocksAndOthersAlike) {
 }
 
 TEST_F(NvmeStoreTest, HasPagesOfMorePartsThanItCountsAgain) {
-  // Of 4 KiB, the first would have more than 256.
+  // The first would have more than 256 parts of 4 KiB.
   const std::vector<std::size_t> sizes{(1 << 20) + 100, 300'000, 4097};
   std::vector<Bytes> contents;
   for (const std::size_t size : sizes) {

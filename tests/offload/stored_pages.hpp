@@ -58,7 +58,7 @@ inline Result<Bytes> get(Store& store, std::uint64_t key) {
   return bytes;
 }
 
-/// The same of some bytes of a page.
+/// Gets some bytes of a page.
 inline Result<Bytes> get_part(Store& store, std::uint64_t key, std::size_t offset,
                               std::size_t count) {
   Bytes bytes(count);

@@ -114,8 +114,8 @@ class Backend {
 
   [[nodiscard]] virtual MemoryUsage memory(Tier tier) const noexcept = 0;
 
-  /// Sets a tier's limit, SIZE_MAX for none. What is in use beyond it stays in use, and nothing
-  /// more is allocated meanwhile.
+  /// Sets a tier's limit, SIZE_MAX for none. Memory that is in use beyond the limit stays
+  /// in use, and no more is allocated meanwhile.
   virtual void set_limit(Tier tier, std::size_t bytes) noexcept = 0;
 
   /// Starts a new peak at what is in use now.

@@ -29,8 +29,9 @@ class Event {
   /// Errors: not_ready when `timeout` has passed.
   [[nodiscard]] Status wait(Duration timeout) const;
 
-  /// Has a callback run once: when the event is set, by whoever sets it, or now where it is. It
-  /// must be brief, must not throw, and must wait for nothing that the same thread does.
+  /// Has a callback run once: when the event is set, on the thread that sets it, or now if it is
+  /// set. The callback must be brief, must not throw, and must wait for nothing that the same
+  /// thread does.
   void then(std::function<void()> callback) const;
 
  private:

@@ -2,8 +2,8 @@
 //
 // A store never loses silently: a page that cannot be read back as it was written is an error of
 // that page (corrupt, io_error, invalid_argument for an unknown key), and the others of its batch
-// go on. Its caller fetches, or reports not_ready, or recomputes. A page of which some bytes are
-// damaged has the others still: get_part answers for what it moves alone.
+// go on. Its caller fetches, or reports not_ready, or recomputes. Where some bytes of a
+// page are damaged, the others are still there: get_part answers for the bytes that it moves.
 //
 //   TERRACE_ASSIGN(const StoreTicket ticket, store.submit(batch));
 //   TERRACE_TRY(copies.wait_for(ticket.done));   // copies behind it start when pages are there
@@ -72,7 +72,7 @@ struct StoreTicket {
   Event done = {};  ///< set once, behind the last byte and status
 };
 
-/// What a store has, and has room for: its room is what is used, reserved and free.
+/// The pages and the room of a store: its room is the sum of used, reserved and free bytes.
 struct StoreUsage {
   std::uint64_t pages = 0;
   std::uint64_t pages_max = 0;       ///< most that it can have at a time
