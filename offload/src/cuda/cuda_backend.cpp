@@ -105,7 +105,7 @@ struct CudaBackend::Parts {
     const auto lock_ahead = [this, bytes, step] {
       for (std::size_t left = bytes; left > 0 && !ending.load();) {
         const std::size_t now = std::min(left, step);
-        // Memory that cannot be had now is asked for again by its user, who reports the lack.
+        // Memory that is short now is asked for again by its user, who reports the lack.
         if (!host_memory->reserve(now)) return;
         left -= now;
       }

@@ -11,7 +11,7 @@ namespace terrace::offload {
 /// Threads  safe from any thread
 class DeviceHealth {
  public:
-  /// Remembers the first error that means that the device is lost; ignores all others.
+  /// Remembers the first error that means that the device is lost; ignores all other errors.
   void note(const Error& error) {
     if (error.code != Errc::device_lost) return;
     const std::scoped_lock lock(mutex_);

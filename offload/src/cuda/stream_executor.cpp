@@ -114,7 +114,7 @@ Status StreamExecutor::tell(Piece& piece, ToldPiece& told) {
   TERRACE_ASSIGN(const EventPair events, on_.events->take());
   Status done = check(cudaEventRecord(events.begin, stream_.stream), "recording an event");
   if (done) done = enqueue(piece, told);
-  // Also behind a failure: what was enqueued before it has to end before the piece does.
+  // Also after a failure: work enqueued before it has to end before the piece does.
   const Status marked = check(cudaEventRecord(events.end, stream_.stream), "recording an event");
   if (marked) {
     told.events = events;

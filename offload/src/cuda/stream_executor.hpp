@@ -2,12 +2,11 @@
 //
 // The device is told of a piece when nothing before it can fail any more but the device itself: a
 // host function was run, and a queue waited for has told the device of the work awaited, before
-// anything behind it is put on the stream. So what is behind a failure is never started, though the
-// device runs on its own. Waits between streams are the device's; that another queue has told its
-// device, or a host queue has done its work, is what a piece needs (Executor::need), and the queue
-// sees to it.
+// any later piece is put on the stream. So work after a failure is never started, though the device
+// runs on its own. The device waits between streams; a piece needs only that another queue has told
+// its device, or that a host queue has done its work (Executor::need), and the queue ensures that.
 //
-// The end is heard of by those who look: callers that wait or poll, and the backend's StreamWatch.
+// Callers that wait or poll, and the backend's StreamWatch, notice the end of a piece.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -85,8 +84,8 @@ class StreamExecutor final : public Executor, private WatchedStream {
   [[nodiscard]] bool is_over(const ToldPiece& piece);
   void conclude(const ToldPiece& piece);
   void await_device();
-  /// Waits until the scratch memory is cleared: it may be that no piece stood behind that. Returns
-  /// whether it is.
+  /// Waits until the scratch memory is cleared, which may have been enqueued without a piece after
+  /// it. Returns whether it is cleared.
   bool await_cleared(TimePoint deadline);
 
   StreamSetup on_;

@@ -29,8 +29,8 @@ class StreamProgress final : public Progress {
  public:
   using Progress::Progress;
 
-  /// Publishes a piece. Returns whether there was none before that is not done: whoever watches the
-  /// stream is to be told.
+  /// Publishes a piece. Returns whether all pieces before it are done: the thread that watches the
+  /// stream must be notified then.
   [[nodiscard]] bool publish(const ToldPiece& piece);
 
   /// Returns the first piece that is not done.
@@ -42,7 +42,7 @@ class StreamProgress final : public Progress {
   /// Returns whether pieces are left. If not, the next publish() returns true.
   [[nodiscard]] bool keep_watching();
 
-  /// Puts all later work of `stream` behind a piece that is told.
+  /// Makes all later work of `stream` wait for a piece that is told.
   [[nodiscard]] Status put_behind(std::uint64_t number, cudaStream_t stream);
 
  private:

@@ -48,7 +48,7 @@ class StreamWatch {
  private:
   StreamWatch(int device, Duration spin) : device_(device), spin_(spin) {}
   void serve();
-  /// Looks at each stream once. Returns whether one had done anything.
+  /// Looks at each stream once. Returns whether one has made progress.
   bool look_at_all(std::unique_lock<std::mutex>& lock);
   /// Lets time pass, more the longer nothing was done. Returns when there are streams to look at.
   void rest(std::unique_lock<std::mutex>& lock);
@@ -61,7 +61,7 @@ class StreamWatch {
   std::condition_variable looked_;
   std::deque<WatchedStream*> busy_;
   const WatchedStream* looking_at_ = nullptr;
-  bool asleep_ = false;  ///< nobody is busy, and the thread has to be woken
+  bool asleep_ = false;  ///< no stream is busy, and the thread has to be woken
   bool ending_ = false;
   TimePoint last_seen_{};  ///< when something was done last, or came
   Duration pause_{};

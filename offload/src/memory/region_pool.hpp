@@ -28,7 +28,7 @@ class RegionSource {
   virtual void unmap(std::span<std::byte> region) noexcept = 0;
 };
 
-/// Threads  safe from any thread; mapping holds nobody up who finds a free range
+/// Threads  safe from any thread; mapping does not delay a thread that finds a free range
 class RegionPool {
  public:
   /// A region begins on a multiple of `region_alignment`.
@@ -47,7 +47,7 @@ class RegionPool {
   /// Maps one more region. Errors: those of the source.
   [[nodiscard]] Status grow(std::size_t bytes);
 
-  /// Gives regions back of which nothing is allocated; returns their bytes.
+  /// Gives back regions that hold no allocation; returns their bytes.
   std::size_t trim() noexcept;
 
   [[nodiscard]] std::size_t free_bytes() const;

@@ -1,5 +1,5 @@
 // A queue without a thread: a piece is carried out on the thread that enqueues it, at once. That
-// thread waits for the work that the piece has to be ordered behind.
+// thread waits for the work that the piece has to come after.
 #pragma once
 
 #include "executed_queue.hpp"

@@ -39,7 +39,7 @@ Status ExecutedQueue::do_wait_for(Ticket ticket) {
   }
   const std::shared_ptr<Progress>& awaited = other->executor_->progress();
   TERRACE_TRY(check_ticket(*awaited, ticket.number));
-  // Work that is done holds nothing up; a failure has to fail the work behind it, in its turn.
+  // Completed work delays nothing; a failure has to fail the work after it, in its turn.
   if (awaited->is_done(ticket.number) && awaited->outcome(ticket.number)) return {};
   return enqueue([&](Piece& piece) { piece.make_wait(awaited, ticket.number); }).map([](Ticket) {});
 }

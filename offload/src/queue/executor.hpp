@@ -20,7 +20,7 @@ struct ExecutorSetup {
   std::string name;             ///< of the queue
   Parallel* threads = nullptr;  ///< that work may split itself over
   const Clock* clock = nullptr;
-  WorkObserver* observer = nullptr;  ///< sees each piece that ran; null for nobody
+  WorkObserver* observer = nullptr;  ///< sees each piece that ran; null = no observer
 };
 
 /// Threads  carry_out from one thread at a time, which the queue orders; the rest from any thread
@@ -47,7 +47,7 @@ class Executor {
 
   [[nodiscard]] virtual Need need(const Piece& piece) const = 0;
 
-  /// Whether carrying out a piece takes little time: whoever enqueues it may do so.
+  /// Whether carrying out a piece takes little time: the enqueuing thread may do so.
   [[nodiscard]] virtual bool is_brief(Piece::Kind kind) const noexcept = 0;
 
   /// Carries a piece out, whose need is met, or not, where the queue has failed or ends. Publishes

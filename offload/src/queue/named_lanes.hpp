@@ -16,8 +16,8 @@ class NamedLanes {
  public:
   explicit NamedLanes(Duration spin) noexcept : spin_(spin) {}
 
-  /// Returns the lane of that name; where the name is empty, a new one that nobody shares. `queue`
-  /// names the thread of a lane that is made.
+  /// Returns the lane of that name; where the name is empty, a new lane for one queue alone.
+  /// `queue` names the thread of a lane that is made.
   /// Errors: out_of_memory: the system has no thread left.
   [[nodiscard]] Result<std::shared_ptr<Lane>> get(const std::string& name, std::string_view queue);
 

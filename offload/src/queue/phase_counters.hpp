@@ -1,4 +1,4 @@
-// A queue's counters, written by whoever runs its work and read from any thread.
+// A queue's counters, written by the thread that runs its work and read from any thread.
 #pragma once
 
 #include <array>

@@ -44,8 +44,8 @@ void Progress::wake_sleepers(std::uint64_t number) {
 void Progress::wake() {
   std::vector<Listening> hear;
   {
-    // Whoever has looked before this lock is asleep after it, and hears the notification. Those
-    // who wait for more register again.
+    // A thread that checked its number before this lock sleeps after it, and is notified. Threads
+    // that wait for a higher number register again.
     const std::scoped_lock lock(mutex_);
     std::uint64_t lowest = nobody_waits;
     const auto waits = std::partition(listening_.begin(), listening_.end(), [&](const auto& each) {

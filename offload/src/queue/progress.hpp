@@ -22,8 +22,8 @@ TimePoint deadline_after(Duration timeout) noexcept;
 
 /// The stations of a piece of work.
 enum class Milestone : std::uint8_t {
-  told,  ///< what it has to be ordered behind is known to go well, and a device knows of it; or
-         ///< done
+  told,  ///< the work that it has to come after is known to go well, and a device knows of the
+         ///< piece; or the piece is done
   done,
 };
 
@@ -53,8 +53,8 @@ class Progress {
   [[nodiscard]] std::uint64_t issued() const noexcept {
     return issued_.load(std::memory_order_acquire);
   }
-  /// Returns the number that stands for all work so far; 0 where the last of it failed and the
-  /// error has been cleared: nobody who asks now is to hear of it.
+  /// Returns the number that stands for all work so far; 0 where the last piece failed and the
+  /// error has been cleared: a later caller must not see that error.
   [[nodiscard]] std::uint64_t last() const noexcept {
     const std::uint64_t number = issued();
     return number == cleared_.load(std::memory_order_acquire) ? 0 : number;
@@ -94,8 +94,8 @@ class Progress {
   /// Waits until a piece has come to a milestone, well or not. Returns whether it has.
   bool wait_reached(std::uint64_t number, Milestone milestone, TimePoint deadline, Duration spin);
 
-  /// Has the listener hear of it when a piece comes to a milestone, well or not. Returns false
-  /// where it has already: then nobody hears of it.
+  /// Notifies the listener when a piece comes to a milestone, well or not. Returns false where the
+  /// piece has come to it already: then the listener is not notified.
   [[nodiscard]] bool listen(std::uint64_t number, Milestone milestone,
                             std::shared_ptr<ProgressListener> listener);
 

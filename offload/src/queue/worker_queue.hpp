@@ -7,8 +7,8 @@
 // pieces never asks for a thread.
 //
 // A full queue holds its caller up until a piece is done, at most `enqueue_timeout` (not_ready).
-// Destruction lets the running piece end and cancels the rest: their tickets, which others may wait
-// for, report `cancelled`. Waits for other queues are cut short.
+// Destruction lets the running piece end and cancels the rest: their tickets, which other threads
+// may wait for, report `cancelled`. Waits for other queues are cut short.
 #pragma once
 
 #include <atomic>
@@ -53,7 +53,8 @@ class WorkerQueue final : public ExecutedQueue, private LaneMember {
 
   // The lane's side.
   bool take_turn(std::size_t most) override;
-  /// Returns the next piece; null where there is none, and who enqueues one announces the queue.
+  /// Returns the next piece; null if the queue is empty: the thread that enqueues the next piece
+  /// announces the queue.
   Piece* next_piece();
   /// Has the queue announced when what the piece needs has come about. Returns false where it has.
   [[nodiscard]] bool step_back(Piece& piece);

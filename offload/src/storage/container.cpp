@@ -48,7 +48,7 @@ const FilePart& Container::snapshot_part(std::uint64_t generation) const noexcep
 }
 
 bool Container::takes_records() const noexcept {
-  // A gap behind a damaged block may be wider than the ring, until the snapshot is there.
+  // A gap after a damaged block may be wider than the ring, until the snapshot is there.
   return under_way_.empty() && !asks_for_snapshot_ && blocks_in_use() < ring_blocks();
 }
 

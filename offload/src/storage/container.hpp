@@ -29,15 +29,15 @@ struct ContainerOptions {
   std::uint64_t pages_max = 0;
   std::uint64_t part_bytes = disk_block;  ///< of pages: PageParts
   std::uint64_t file_bytes = 0;           ///< at least, if it is made; 0 = as many as the file has
-  std::string contents = {};  ///< whose pages these are; at most Superblock::contents_max bytes
+  std::string contents = {};  ///< names the pages' user; at most Superblock::contents_max bytes
 };
 
-/// What open() found damaged.
+/// Damage that open() found.
 struct ContainerDamage {
   std::uint64_t blocks = 0;  ///< of the directory, each copy for itself
   std::uint64_t lost = 0;    ///< pages whose records were in them
-  /// Whether what has another copy was written again. Errors: the disk's; nothing is to be written
-  /// then, for it could cost the other copy.
+  /// Whether damaged blocks with an intact copy were written again. Errors: the disk's; nothing
+  /// must be written then, for a write could destroy the intact copy.
   Status mended = {};
 };
 
@@ -58,7 +58,7 @@ class Container {
   [[nodiscard]] bool is_new() const noexcept { return is_new_; }
   [[nodiscard]] const ContainerDamage& damage() const noexcept { return damage_; }
 
-  /// Whether records can be written now: no others are on their way, and the journal has room.
+  /// Whether records can be written now: no other records are under way, and the journal has room.
   [[nodiscard]] bool takes_records() const noexcept;
   /// Returns the transfer that writes records, at most those of a block.
   [[nodiscard]] FileTransfer write(std::span<const PageRecord> records);
@@ -71,7 +71,7 @@ class Container {
   void snapshot_written();
 
  private:
-  /// A snapshot that is being written: its blocks, then one superblock after the other, each behind
+  /// A snapshot that is being written: its blocks, then one superblock after the other, each after
   /// a flush.
   struct Snapshot {
     std::vector<PageRecord> records;
@@ -91,7 +91,7 @@ class Container {
 
   Container(const ContainerLayout& layout, const Superblock& superblock);
 
-  /// What the copies of a pair say at their place of the ring.
+  /// The contents of the copies of a pair, read at their place of the ring.
   struct Pair {
     std::optional<RecordBlock> records;  ///< that change the snapshot
     std::size_t copies = 0;              ///< that have them

@@ -11,7 +11,7 @@ namespace terrace::offload {
 namespace {
 
 constexpr std::array<char, 8> magic{'T', 'e', 'r', 'r', 'a', 'c', 'e', '\n'};
-constexpr std::uint32_t version = 2;  // 1: a page had one checksum
+constexpr std::uint32_t version = 2;  // version 1: one checksum for a page
 constexpr std::uint64_t journal_blocks_min = 64;
 
 /// As it lies in the file.

@@ -2,8 +2,8 @@
 //
 //   superblock | superblock | journal | snapshot | snapshot | pages | a block that is never written
 //
-// A write behind the end of a file that was cut makes it longer again: without the last block, no
-// write gives such a file back its size.
+// A write beyond the end of a file that was cut makes the file longer again. The last block is
+// never written, so no write gives such a file its size back.
 //
 // The superblock is there twice, written one after the other: one of the two is always whole, and
 // the other is mended when the file is opened. It names the snapshot that holds, and the first

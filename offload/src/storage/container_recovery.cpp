@@ -18,7 +18,8 @@ bool are_zeros(std::span<const std::byte> bytes) {
   return std::ranges::all_of(bytes, [](std::byte each) { return each == std::byte{}; });
 }
 
-/// Whether nobody has written to the beginning of a file. Others' files may begin with some zeros.
+/// Whether the beginning of a file was never written. Files of other programs may begin with some
+/// zeros.
 Result<bool> begins_with_zeros(const StorageFile& file, FileQueue& queue) {
   Result<bool> all = true;
   const FilePart part{
@@ -168,7 +169,7 @@ Result<std::vector<Container::Pair>> Container::read_ring(const StorageFile& fil
       pair.has_older = pair.has_older || are_zeros(*bytes);
       return;
     }
-    // One that is at a place of others is no copy of them, whatever it says.
+    // A block at the place of another pair is no copy of that pair, whatever it contains.
     const auto [purpose, boot, number] = found->name;
     if (purpose != RecordPurpose::journal || number % ring.size() != at / journal_copies) return;
     if (number < first) {
@@ -184,7 +185,7 @@ Result<std::vector<Container::Pair>> Container::read_ring(const StorageFile& fil
 
 Status Container::read_journal(const StorageFile& file, FileQueue& queue) {
   TERRACE_ASSIGN(std::vector<Pair> ring, read_ring(file, queue));
-  std::uint64_t newest = superblock_.first_number;  // one behind the last that was written
+  std::uint64_t newest = superblock_.first_number;  // one after the last that was written
   bool same_boot = true;                            // as when that one was
   for (const Pair& pair : ring) {
     if (!pair.records || pair.records->name.number < newest) continue;
@@ -203,8 +204,8 @@ Status Container::read_journal(const StorageFile& file, FileQueue& queue) {
   return {};
 }
 
-/// Takes over the pair that is next. Where both copies are lost, pages may have been changed of
-/// which nobody knows which: those recorded before are no longer known to be the newest.
+/// Takes over the pair that is next. Where both copies are lost, the pages that they changed are
+/// not known: no page recorded before is known to be the newest.
 void Container::take_over(Pair pair) {
   damage_.blocks += journal_copies - pair.copies;
   if (!pair.records) {
@@ -222,8 +223,8 @@ void Container::take_over(Pair pair) {
   ++next_number_;
 }
 
-/// Leaves alone what follows a pair that never arrived, as it may be where the machine itself ends.
-/// What comes next must never be followed by these.
+/// Skips the pairs after one that never reached the disk, as can happen if the machine itself ends.
+/// New pairs must never be followed by the skipped ones.
 void Container::pass_over(std::vector<Pair> ring, std::uint64_t newest) {
   for (; next_number_ < newest; ++next_number_) {
     const auto& records = ring[next_number_ % ring.size()].records;

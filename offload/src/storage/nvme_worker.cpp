@@ -164,7 +164,7 @@ Status NvmeStore::Worker::set_up() {
 }
 
 void NvmeStore::Worker::serve() {
-  constexpr Duration long_time = std::chrono::hours(1);  // whoever has work wakes the thread
+  constexpr Duration long_time = std::chrono::hours(1);  // a thread with work wakes this one
   std::vector<FinishedTransfer> finished(passages_.size());
   std::optional<Deadline> end;
   while (true) {
@@ -431,7 +431,7 @@ void NvmeStore::Worker::put_passed(Passage passage, const Status& status) {
   finish(passage.work, status);
 }
 
-/// A page of which a part is damaged stays: others of its parts may be whole.
+/// A page with a damaged part stays: its other parts may be intact.
 void NvmeStore::Worker::found_damage(Work work) {
   {
     const std::scoped_lock lock(mutex_);
@@ -453,7 +453,7 @@ bool NvmeStore::Worker::is_for_place(const FileExtent& extent, const Error& erro
 }
 
 void NvmeStore::Worker::records_passed(const Status& status) {
-  // What was written to a file that nobody finds again is not put.
+  // Records written to a file that its path no longer leads to do not count as put.
   const Status kept = status ? file_.check_place() : status;
   if (kept) {
     container_->records_written();

@@ -104,9 +104,9 @@ class NvmeStore::Worker {
   void finish_changes(const std::vector<Change>& changes, const Status& written);
   void degrade(const Error& error);
 
-  /// Says how a request has ended that holds its key.
+  /// Completes a request that holds its key.
   void finish(const Work& work, const Status& status);
-  /// The same of one that does not.
+  /// Completes a request that does not hold its key.
   void conclude(const Work& work, const Status& status);
   [[nodiscard]] bool has_room() const noexcept;
   void publish_usage();

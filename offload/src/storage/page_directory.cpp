@@ -58,7 +58,7 @@ std::optional<FileExtent> PageDirectory::apply(const PageRecord& record) {
   return unused;
 }
 
-/// Whether a page may lie where it does, if all before `begin` is others'.
+/// Whether a page may lie where it does, if other pages take everything before `begin`.
 bool PageDirectory::can_be(const StoredPage& page, std::uint64_t begin) const {
   const FileExtent extent = extent_of(page);
   return extent.offset >= begin && extent.offset % StorageFile::alignment == 0 &&

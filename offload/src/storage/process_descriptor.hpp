@@ -1,7 +1,7 @@
 // A descriptor of this process alone: a child that fork() makes has it closed.
 //
-// What is open stays open, and its lock held, while any process has a copy of the descriptor; a
-// child that lives longer than its parent would keep others from a file that it knows nothing of.
+// A file stays open, and its lock held, while any process has a copy of the descriptor; a child
+// that lives longer than its parent would lock a file that it does not use.
 #pragma once
 
 namespace terrace::offload {

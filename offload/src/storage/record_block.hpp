@@ -24,7 +24,7 @@ class PartChecksums {
   /// Computes those of a page's parts. Each is of key, number and bytes: a part at another's place
   /// is wrong there.
   PartChecksums(PageKey key, std::span<const std::byte> page, const PageParts& parts);
-  /// Takes over the first one, and the bytes of the others.
+  /// Takes over the first checksum, and the bytes of the other ones.
   PartChecksums(std::uint64_t first, std::span<const std::byte> more);
 
   [[nodiscard]] std::size_t count() const noexcept { return more_count_ + std::size_t{1}; }
@@ -48,8 +48,7 @@ struct StoredPage {
   PartChecksums checksums = {};
 };
 
-/// Where a page lies, or that there is none any longer; or that no page is known of those recorded
-/// before.
+/// The place of a page, or its erasure; or the loss of all pages recorded before.
 struct PageRecord {
   PageKey key = {};
   StoredPage page = {};    ///< of 0 bytes: the page was erased

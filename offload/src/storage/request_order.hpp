@@ -21,14 +21,14 @@ struct PageWork {
   [[nodiscard]] bool is_background() const noexcept {
     return batch->options.priority == Priority::background;
   }
-  /// Whether others that only read the page may be carried out at the same time.
+  /// Whether other requests that only read the page may be carried out at the same time.
   [[nodiscard]] bool shares_key() const noexcept;
 };
 
 /// Requests on one key stand in a line: they begin in the order they came, and each *holds* the key
-/// from its beginning until it gives it up. Gets hold it together, others alone. Between lines
-/// there is no order but the priority: lines in which an awaited request waits come first, whoever
-/// stands before it.
+/// from its beginning until it gives it up. Gets share the key, other requests hold it alone. Lines
+/// are ordered only by priority: lines in which an awaited request waits come first, even if a
+/// background request is ahead of it in the line.
 ///
 /// Threads  one at a time
 class RequestOrder {
@@ -64,8 +64,8 @@ class RequestOrder {
   void let_go(Line& line);
 
   Lines awaited_;     ///< whose first request may begin
-  Lines background_;  ///< the same
-  Lines held_;        ///< others
+  Lines background_;  ///< whose first request may begin, background requests alone
+  Lines held_;        ///< all other lines
   std::unordered_map<PageKey, Lines::iterator, PageKeyHash> lines_;
 };
 

@@ -19,13 +19,14 @@ namespace {
 
 constexpr std::uint64_t wake_mark = ~std::uint64_t{0};
 constexpr int registered_file = 0;
-/// By one system call: more cost less, and the disk stands still until all of them are told.
+/// Transfers handed over by one system call. More make each cheaper, but the disk is idle until all
+/// of them are handed over.
 constexpr std::size_t handed_over = 4;
-/// Threads of the kernel, which does in them what a file system does not do beside its caller: of
-/// files without O_DIRECT, and flushes. Else there would be four a CPU, and without a limit for
-/// files that are none.
+/// Threads of the kernel for work that a file system does not do asynchronously: transfers without
+/// O_DIRECT, and flushes. Otherwise there would be four for each CPU, and no limit on threads for
+/// descriptors other than files.
 constexpr unsigned kernel_threads_max = 4;
-/// What the kernel takes as one piece of registered memory.
+/// The largest piece of registered memory that the kernel accepts.
 constexpr std::size_t registered_max = std::size_t{1} << 30;
 
 tl::unexpected<Error> no_ring(int reason) {
@@ -33,7 +34,7 @@ tl::unexpected<Error> no_ring(int reason) {
 }
 
 __kernel_timespec timespec_of(Duration timeout) noexcept {
-  // A day is as good as for ever: who waits asks again.
+  // A day is as good as for ever: the waiting thread asks again.
   const Duration some = std::clamp<Duration>(timeout, Duration{}, std::chrono::hours(24));
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(some);
   return {.tv_sec = seconds.count(), .tv_nsec = (some - seconds).count()};
@@ -126,7 +127,8 @@ Status RingQueue::set_up(std::span<const std::span<std::byte>> memory) {
   return {};
 }
 
-/// Tells the kernel of memory. What a limit on locked memory refuses costs transfers a little more.
+/// Registers memory with the kernel. Transfers from memory that a limit on locked memory refuses
+/// cost a little more.
 void RingQueue::register_memory(std::span<const std::span<std::byte>> memory) {
   std::vector<std::span<std::byte>> pieces;
   for (const std::span<std::byte>& each : memory) {

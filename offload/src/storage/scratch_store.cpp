@@ -45,7 +45,7 @@ Result<std::shared_ptr<Store>> make_store(const ScratchStoreOptions& options) {
       .pages_max = bytes / std::max<std::uint64_t>(options.page_bytes, StorageFile::alignment)};
   TERRACE_ASSIGN(auto store, NvmeStore::open(chosen));
   if (!store->state().created) {
-    // Pages of a process that is gone: nobody else may have the file open.
+    // Pages of a process that has ended: no other process may have the file open.
     store.reset();
     remove_file(options.path);
     TERRACE_ASSIGN(store, NvmeStore::open(chosen));

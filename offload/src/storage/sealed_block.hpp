@@ -9,7 +9,7 @@ namespace terrace::offload {
 
 inline constexpr std::size_t seal_bytes = sizeof(std::uint64_t);
 
-/// Writes the checksum of what is behind it.
+/// Writes the checksum of the bytes that follow it.
 void seal(std::span<std::byte> block) noexcept;
 
 /// Returns whether a block is as it was sealed.

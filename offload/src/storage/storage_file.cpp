@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int access_flags = O_RDWR | O_CLOEXEC;
-constexpr int exclusive = O_EXCL;    // of a device: nobody has mounted it, or opened it so
+constexpr int exclusive = O_EXCL;    // of a device: it is not mounted, nor opened with O_EXCL
 constexpr mode_t owner_only = 0600;  // keys and values are what a user wrote
 
 struct Opened {
@@ -187,7 +187,7 @@ void StorageFile::undo() noexcept {
     std::free(place);
     return;
   }
-  // What an allocation that failed has taken goes, too.
+  // An allocation that failed may have extended the file: cut it, too.
   if (is_grown_ && ::ftruncate(descriptor(), static_cast<off_t>(bytes_before_)) == 0)
     bytes_ = bytes_before_;
 }

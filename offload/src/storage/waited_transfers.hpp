@@ -1,4 +1,4 @@
-// Transfers that are waited for, of a queue that has no others under way.
+// Synchronous transfers, by a queue that has no other transfers under way.
 #pragma once
 
 #include <cstdint>

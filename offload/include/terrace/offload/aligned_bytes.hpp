@@ -7,9 +7,9 @@
 
 namespace terrace::offload {
 
-/// Whole blocks of a file (StorageFile::alignment), of which none is shared with other memory; zero
-/// at first. From 2 MiB on in huge pages where the system gives them: of small ones, a large
-/// transfer becomes several.
+/// Whole blocks of a file (StorageFile::alignment) that contain no other memory; zero at first.
+/// From 2 MiB on, in huge pages where the system gives them: in small pages, the system splits a
+/// large transfer into several.
 class AlignedBytes {
  public:
   AlignedBytes() = default;
@@ -17,7 +17,7 @@ class AlignedBytes {
   explicit AlignedBytes(std::size_t bytes);
 
   [[nodiscard]] std::byte* data() const noexcept { return memory_.get(); }
-  /// Leaves the memory to a device that has not answered, and may still write to it.
+  /// Leaks the memory, because a device that has not answered may still write to it.
   void abandon() noexcept { static_cast<void>(memory_.release()); }
 
   /// At least the bytes asked for.

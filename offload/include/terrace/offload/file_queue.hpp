@@ -1,11 +1,11 @@
-// Reads and writes of one file that go on beside their caller.
+// Asynchronous reads and writes of one file.
 //
 //   TERRACE_ASSIGN(auto queue, FileQueue::open(file, {.depth = 32}));
 //   TERRACE_TRY(queue->submit(transfers));
 //   TERRACE_ASSIGN(const std::size_t count, queue->reap(finished, std::chrono::seconds(1)));
 //
-// Transfers end in any order. Between two of them that touch the same bytes there is no order: who
-// needs one waits for the first to end.
+// Transfers end in any order, also two transfers that touch the same bytes: a caller that needs an
+// order waits for the first one to end.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +31,8 @@ struct FileTransfer {
   std::byte* data = nullptr;  ///< StorageFile::alignment
   std::size_t bytes = 0;      ///< multiple of StorageFile::alignment, at most 1 GiB
   std::uint64_t offset = 0;   ///< in the file; multiple of StorageFile::alignment
-  std::uint64_t tag = 0;      ///< the caller's: by it a finished transfer is known
-  /// Where the queue keeps transfers back, this one begins behind all others that have not begun.
+  std::uint64_t tag = 0;      ///< chosen by the caller; identifies the finished transfer
+  /// Where the queue keeps transfers back, this one begins after all other waiting transfers.
   bool is_background = false;
 };
 
@@ -62,13 +62,13 @@ struct FileQueueOptions {
   Duration patience = std::chrono::seconds(60);
 };
 
-/// Threads  all is called by the thread that opened it, its end included; wake() by any; none by a
-///          child of fork(), which has neither ring nor threads
+/// Threads  the thread that opened the queue makes all calls and destroys it; any thread may call
+///          wake(); a child of fork() makes no call, for it has neither ring nor threads
 class FileQueue {
  public:
   /// Opens a queue of a file, which must outlive it.
   ///
-  /// Errors   invalid_argument: a depth out of range; unsupported: the engine is not to be had;
+  /// Errors   invalid_argument: a depth out of range; unsupported: the engine is not available;
   ///          out_of_memory: no threads are left
   [[nodiscard]] static Result<std::unique_ptr<FileQueue>> open(const StorageFile& file,
                                                                const FileQueueOptions& options);

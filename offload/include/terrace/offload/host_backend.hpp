@@ -37,7 +37,7 @@ struct HostBackendOptions {
   Duration spin = std::chrono::microseconds(20);        ///< before a thread sleeps
   Duration enqueue_timeout = std::chrono::seconds(30);  ///< a full queue holds its caller up
   const Clock* clock = nullptr;      ///< of counters; null = steady. Deadlines are steady time
-  WorkObserver* observer = nullptr;  ///< sees the work of its queues; null for nobody
+  WorkObserver* observer = nullptr;  ///< sees the work of its queues; null = no observer
 };
 
 class HostBackend final : public Backend {
@@ -68,7 +68,7 @@ class HostBackend final : public Backend {
   [[nodiscard]] HostMemoryReport host_memory_report() const;
 
  private:
-  /// A tier: who counts and who maps.
+  /// A tier: the ledger that counts its bytes, and the source that maps its memory.
   struct Arena {
     MemoryLedger ledger;
     std::unique_ptr<HostMemory> memory;

@@ -79,7 +79,7 @@ class HostMemory {
   /// Takes back a range; neighbours that are free become one.
   void release(std::byte* data, std::size_t bytes) noexcept;
 
-  /// Unmaps regions of which nothing is allocated; returns their bytes.
+  /// Unmaps regions that hold no allocation; returns their bytes.
   std::size_t trim() noexcept;
 
   [[nodiscard]] HostMemoryReport report() const;

@@ -1,5 +1,5 @@
-// Reference-counted host pages of one size, and the table of a sequence's layer: what fork, prefix
-// sharing and colder tiers stand on. A page is a block of rows, [kv_heads, block_tokens].
+// Reference-counted host pages of one size, and the table of a sequence's layer. Fork, prefix
+// sharing and colder tiers use them. A page is a block of rows, [kv_heads, block_tokens].
 //
 //   auto pool = HostPagePool::create(backend, {.page_bytes = block_bytes});
 //   PageTable table(*pool);
@@ -29,7 +29,7 @@ struct PageHandle {
 
   std::uint32_t region = 0;
   std::uint32_t offset = 0;
-  /// Whether it stands for a page that has been given back.
+  /// Whether the handle stands for a page that has been given back.
   [[nodiscard]] bool is_hole() const noexcept { return region == no_region; }
   bool operator==(const PageHandle&) const = default;
 };
@@ -57,10 +57,10 @@ class HostPagePool {
   /// Nothing is taken. Errors: out_of_memory naming host.memory.
   [[nodiscard]] Status check_room(std::size_t pages) const;
 
-  /// Sets what all regions may have together. Regions that there are stay.
+  /// Sets the largest sum of bytes of all regions. Existing regions stay.
   void set_bytes_max(std::size_t bytes) noexcept;
 
-  /// Gives regions back to the backend of which no page is in use; returns their bytes.
+  /// Gives regions without a page in use back to the backend; returns their bytes.
   std::size_t trim() noexcept;
 
   /// Adds a reference.
@@ -87,7 +87,7 @@ class HostPagePool {
       : backend_(backend), options_(options), page_bytes_(options.page_bytes) {}
   // With the lock held.
   Status grow();
-  /// Pages that regions may have beyond those that there are.
+  /// Pages that new regions may add to the existing ones.
   [[nodiscard]] std::size_t growth_max() const noexcept;
   [[nodiscard]] Error out_of_memory(std::size_t missing) const;
   void add_region(Buffer memory, std::size_t pages);
@@ -121,7 +121,7 @@ class PageTable {
     return !pages_[index].is_hole() && pool_->references(pages_[index]) > 1;
   }
 
-  /// Gives a page back out of the middle: a hole stays, which nobody may read or write.
+  /// Gives a page back out of the middle: a hole stays, which must not be read or written.
   void release(std::size_t index) noexcept;
 
   /// Fills a hole with a page, whose reference becomes the table's. Returns its memory.

@@ -18,21 +18,21 @@ class MemoryLedger {
   MemoryLedger(std::string_view setting, std::size_t limit_bytes) noexcept
       : setting_(setting), limit_(limit_bytes) {}
 
-  /// Books bytes; a model's are booked apart from all others, under no limit. Errors:
+  /// Books bytes; a model's are booked apart from all other bytes, under no limit. Errors:
   /// out_of_memory, naming the setting, the limit, what is in use for which purpose, and wanted.
   [[nodiscard]] Status take(std::size_t bytes, Purpose purpose) noexcept;
 
   /// Gives back what was taken.
   void give(std::size_t bytes, Purpose purpose) noexcept;
 
-  /// Returns the use of memory but for a model's bytes.
+  /// Returns the use of memory without a model's bytes.
   [[nodiscard]] MemoryUsage usage() const noexcept;
   [[nodiscard]] std::size_t in_use(Purpose purpose) const noexcept;
 
-  /// What is in use beyond the limit stays.
+  /// Sets the limit. Memory in use beyond a lower limit stays in use.
   void set_limit(std::size_t bytes) noexcept { limit_.store(bytes, std::memory_order_relaxed); }
 
-  /// Starts a new peak at what is in use now.
+  /// Sets the peak to the bytes in use now.
   void reset_peak() noexcept;
 
  private:

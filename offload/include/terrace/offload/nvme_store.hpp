@@ -1,4 +1,4 @@
-// A store in one file of a disk, which is there again when the process is.
+// A store in one file of a disk. Its pages outlast the process.
 //
 //   TERRACE_ASSIGN(auto store, NvmeStore::open({.file = {.path = path, .bytes = bytes},
 //                                               .contents = "llama, f16, ..."}));
@@ -12,13 +12,13 @@
 // - The disk damages blocks. A damaged page is `corrupt`, one that cannot be read `io_error`. A
 //   damaged block of the directory has a copy, or its pages are gone and counted
 //   (NvmeStoreState::lost). Where both copies of a block of the journal are lost, so are all pages
-//   that were recorded before it: any of them may have had a newer version. Only that the disk
-//   never wrote the last block, of which it said that it had, is not noticed.
-// - Another removes, moves, replaces or cuts the file. The next put or erase ends as io_error, and
-//   the store writes no more; those that had ended before are lost with the file.
+//   that were recorded before it: any of them may have had a newer version. One case is not
+//   noticed: the disk reported the last block as written, but never wrote it.
+// - Another process removes, moves, replaces or cuts the file. The next put or erase ends as
+//   io_error, and the store writes no more; puts that had ended before are lost with the file.
 //
-// A store is of the process that opened it: in a child that fork() made, all calls are refused, and
-// its end does nothing.
+// A store belongs to the process that opened it: in a child that fork() made, all calls are
+// refused, and the destructor does nothing.
 #pragma once
 
 #include <cstddef>
@@ -37,18 +37,18 @@
 namespace terrace::offload {
 
 struct NvmeStoreOptions {
-  /// One that is there must be a container, or begin with 1 MiB of zeros, or be shorter and zeros
-  /// alone: it is never overwritten else. One of zeros that has fewer bytes than are named here
-  /// gets them: its maker ended in the middle.
+  /// An existing file must be a container, or begin with 1 MiB of zeros, or be shorter and hold
+  /// only zeros; any other file is never overwritten. A file of zeros that is shorter than the size
+  /// given here is extended to it: the process that made it ended in the middle.
   StorageFileOptions file;
-  /// Whose pages these are: a file with others is refused. At most 512 bytes.
+  /// Names the user of the pages; a file with another name is refused. At most 512 bytes.
   std::string contents = {};
   /// Most pages in a file that is made; 0 = one for each 64 KiB. A file that is there keeps its
   /// own.
   std::uint64_t pages_max = 0;
-  /// Of a page in a file that is made: so many bytes have a checksum of their own, and are read
-  /// where get_part asks for some of them; more in pages that would have over 256 of these parts. A
-  /// power of two, 4 KiB to 1 MiB. A file that is there keeps its own.
+  /// Bytes of a part of a page, in a new file. Each part has its own checksum, and get_part reads
+  /// whole parts. Pages that would have over 256 of these parts have larger ones. A power of two,
+  /// 4 KiB to 1 MiB. An existing file keeps its own.
   std::uint64_t part_bytes = 64 << 10;
   /// How transfers are made, at most 4094 at a time. Pages that lie in `memory` cost less.
   FileQueueOptions queue = {};
@@ -59,18 +59,18 @@ struct NvmeStoreOptions {
 };
 
 struct NvmeStoreState {
-  /// Gets, of pages or of parts, that found what was not written; and all pages that are `lost`.
+  /// Gets of pages or parts whose bytes were not those written, plus all pages that are `lost`.
   std::uint64_t corrupt = 0;
-  /// Pages whose records open() gave up, for blocks of the directory are damaged. Those that were
-  /// put again since their record was written are there all the same.
+  /// Pages whose records open() gave up because blocks of the directory are damaged. Pages that
+  /// were put again since their record was written are still there.
   std::uint64_t lost = 0;
-  /// Blocks of the directory that open() found damaged, or could not read. One of which a copy is
-  /// whole loses nothing.
+  /// Blocks of the directory that open() found damaged, or could not read. A block with an intact
+  /// copy loses nothing.
   std::uint64_t damaged_blocks = 0;
   /// Places that the disk could not read or write since open(), which are not used again.
   std::uint64_t bad_places = 0;
-  /// Why nothing is written any longer: the disk's first error in writing, or what has become of
-  /// the file; empty = it is.
+  /// Why the store writes no more: the disk's first error in writing, or the change of the file;
+  /// empty = the store writes.
   std::string degraded = {};
 
   bool created = false;                ///< whether open() made the container: it had no page
@@ -80,11 +80,11 @@ struct NvmeStoreState {
 };
 
 /// Pages have 1 byte to 1 GiB. A page that begins at a multiple of StorageFile::alignment in
-/// memory, and has a multiple of it in bytes, is moved without a copy; of some bytes of a page, so
-/// are whole parts.
+/// memory, and has a multiple of it in bytes, is moved without a copy. A get_part moves whole parts
+/// without a copy under the same condition.
 ///
 /// Requests of priority `background` have at most half of NvmeStoreOptions::queue.depth under way:
-/// of the other half an awaited one has its place at once.
+/// the other half is kept for awaited requests, which begin at once.
 ///
 /// Where the disk says of a place that it cannot be read or written (EIO), the place is not used
 /// again while the store is open, and a put goes to another; after 16 of them the store writes no

@@ -3,7 +3,7 @@
 //   PageMover mover(*pool, {.store = store, .deadline = deadline});
 //   PageMover::Page page{.host = handle};
 //   mover.demote({&page, 1});     // page.stored names its bytes in the store
-//   pool->release(page.host);     // and the host's memory is free for others
+//   pool->release(page.host);     // and the host's memory is free for other pages
 //   mover.promote({&page, 1});    // page.host is a page with the same bytes
 //
 // A page in the store has a key of its own, which is never used again, and is counted like a page
@@ -42,7 +42,7 @@ class PageMover {
     Status status;
   };
 
-  /// Pages of one batch, at most: what is moved for a call waits for at most so many others.
+  /// Pages of one batch, at most: the pages of a call wait for at most so many other pages.
   static constexpr std::size_t batch_pages = 64;
 
   PageMover(HostPagePool& pool, PageMoverOptions options) noexcept
@@ -71,7 +71,7 @@ class PageMover {
   [[nodiscard]] std::size_t page_count() const;
 
  private:
-  /// A batch that the store works on, with what has to stay meanwhile.
+  /// A batch that the store works on, with the memory that has to stay meanwhile.
   struct Batch {
     std::vector<PageRequest> requests;
     std::vector<PageHandle> held;
@@ -80,9 +80,9 @@ class PageMover {
   [[nodiscard]] PageKey key_of(StoredPage page) const noexcept {
     return {.high = options_.owner, .low = static_cast<std::uint64_t>(page)};
   }
-  /// Carries a batch out. What it holds is given back once the store is done with it.
+  /// Carries a batch out. The pages that it holds are given back once the store is done with it.
   Status carry_out(Batch& batch);
-  /// Erases what nobody names any more, and forgets batches that have ended.
+  /// Erases pages without a reference, and forgets batches that have ended.
   void tidy_up();
   void forget_ended();
   void end(Batch& batch) noexcept;
@@ -93,7 +93,7 @@ class PageMover {
   std::uint64_t last_ = 0;
   std::unordered_map<StoredPage, std::uint32_t> references_;
   std::vector<StoredPage> unnamed_;  ///< to be erased
-  std::list<Batch> under_way_;       ///< that nobody waits for
+  std::list<Batch> under_way_;       ///< without a caller that waits
 };
 
 }  // namespace terrace::offload

@@ -1,4 +1,4 @@
-// Threads behind the Parallel seam.
+// Threads that implement Parallel.
 //
 //   auto threads = make_parallel({.threads = 4, .name = "device"});
 //   (*threads)->for_each(tiles, [&](std::size_t tile) { ... });
@@ -28,7 +28,7 @@ struct ParallelOptions {
 ///          system has no thread left
 [[nodiscard]] Result<std::unique_ptr<Parallel>> make_parallel(const ParallelOptions& options);
 
-/// The same on plain threads, in every build.
+/// Makes a Parallel like make_parallel(), on plain threads in every build.
 [[nodiscard]] Result<std::unique_ptr<Parallel>> make_plain_parallel(const ParallelOptions& options);
 
 }  // namespace terrace::offload

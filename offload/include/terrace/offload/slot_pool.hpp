@@ -38,8 +38,9 @@ class SlotPool {
   /// Errors   out_of_memory: not even one slot fits
   [[nodiscard]] Result<std::byte*> allocate();
 
-  /// Makes a slab unless so many slots are free, and returns whether it did: false, too, where none
-  /// can be had. Called until then, allocate() will not have to wait for so many slots.
+  /// Makes a slab unless so many slots are free, and returns whether it did: false, too, where the
+  /// memory has no room for one. After calls until it returns false, allocate() returns so many
+  /// slots without a wait.
   bool reserve_more(std::size_t slots);
 
   /// Takes a slot back. Cost: O(log slabs), no allocation.

@@ -1,6 +1,7 @@
 // A file, or a block device, that Terrace keeps rows in: of a fixed size, this process's alone.
 //
-// Others are kept from it by a lock (flock) that they have to ask for, as each StorageFile does.
+// A lock (flock) keeps other processes from it. The lock is advisory: each StorageFile asks for it,
+// other programs may not.
 #pragma once
 
 #include <cstddef>
@@ -30,11 +31,12 @@ enum class DirectIo : std::uint8_t {
 
 struct StorageFileOptions {
   std::string path;
-  /// Size of a file that is made, or is empty; its blocks are taken at once. Others keep theirs.
+  /// Size of a file that is made, or is empty; its blocks are taken at once. Other files keep their
+  /// size.
   std::uint64_t bytes = 0;
   DirectIo direct = DirectIo::where_possible;
-  /// How long open() waits for others to close the file or device: of a process that was ended,
-  /// and of a ring, the system closes files a moment later.
+  /// How long open() waits for other processes to close the file or device: the system closes the
+  /// files of a process that has ended, and of a ring, a moment later.
   Duration patience = std::chrono::seconds(2);
 };
 
@@ -45,8 +47,8 @@ class StorageFile {
   /// Transfers begin and end at multiples of so many bytes, in the file and in memory.
   static constexpr std::size_t alignment = 4096;
 
-  /// Opens a file, and makes it where there is none, or where a link to nothing leads. Its bytes
-  /// are left as they are. Where it fails, all is as it was before.
+  /// Opens a file, and makes it where it does not exist, or where a link points to a missing file.
+  /// Bytes of an existing file are left as they are. A call that fails changes nothing.
   ///
   /// Errors   invalid_argument: a size of 0, or no multiple of `alignment`, where there is no file;
   ///          io_error naming the file: it cannot be opened, is no regular file and no block
@@ -72,24 +74,24 @@ class StorageFile {
   /// Errors   io_error: the path no longer leads to this file, or the file has become shorter
   [[nodiscard]] Status check_place() const;
 
-  /// Gives a file that nobody uses yet more bytes; a device has those that it has.
+  /// Extends a file that is not in use yet; a device keeps its size.
   /// Errors: as open().
   [[nodiscard]] Status grow(std::uint64_t bytes);
 
-  /// Takes back what open() and grow() have changed: a file that was made is removed, another has
-  /// the size that it had.
+  /// Undoes the changes of open() and grow(): a file that was made is removed, an existing file
+  /// gets its earlier size back.
   void undo() noexcept;
 
  private:
   StorageFile(std::string path, int descriptor);
-  /// Nothing where it is a device that another has open.
+  /// Returns nothing where the file is a device that another process has open.
   [[nodiscard]] static Result<std::unique_ptr<StorageFile>> open_path(const std::string& path);
-  /// Returns whether no other has the lock.
+  /// Returns whether no other process has the lock.
   [[nodiscard]] Result<bool> lock();
   Status measure();
 
   std::string path_;   ///< as it was named
-  std::string place_;  ///< the same from the root: the process may go to another folder
+  std::string place_;  ///< the path from the root: the process may go to another folder
   std::unique_ptr<ProcessDescriptor> descriptor_;
   FileIdentity identity_ = {};
   bool is_device_ = false;

@@ -6,10 +6,10 @@
 // Device memory is cut from regions that the device gave, under a limit. Host memory is mapped on
 // the NUMA node of the device, touched in parallel, on huge pages, and locked in pieces of at most
 // `registration_bytes`; kernels read it where it lies. A queue is a stream. The caller tells the
-// device of the work, and does not wait: what is behind a host function, or behind work of a host
-// queue, goes to the thread of the queue's lane, which tells the device when that is done. So a
-// queue that fails runs nothing behind the failure (core/queue.hpp). One thread of the backend
-// hears when streams are done. A stream of the embedder's own: wrap_queue.hpp.
+// device of the work, and does not wait: work after a host function, or after work of a host queue,
+// goes to the thread of the queue's lane, which tells the device when that is done. So a queue that
+// fails runs nothing after the failure (core/queue.hpp). One thread of the backend notices when
+// streams are done. A stream of the embedder's own: wrap_queue.hpp.
 //
 // The host does not read device memory: copy through a queue. No header of CUDA is needed here.
 #pragma once
@@ -53,7 +53,7 @@ struct CudaBackendOptions {
   Duration enqueue_timeout = std::chrono::seconds(30);  ///< a full queue holds its caller up; an
                                                         ///< ended one waits for the device
   const Clock* clock = nullptr;                         ///< of counters; null = steady
-  WorkObserver* observer = nullptr;  ///< sees work as the host hears of its end; null for nobody
+  WorkObserver* observer = nullptr;  ///< sees work once the host notices its end; null = none
 };
 
 /// A device for CUDA and its driver, as probe() finds them on this machine.
