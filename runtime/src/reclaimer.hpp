@@ -24,15 +24,15 @@ class Reclaimer {
  public:
   explicit Reclaimer(RuntimeState& runtime) noexcept : runtime_(runtime) {}
 
-  /// A sequence that others may take from, from now on.
+  /// Adds a sequence: other sequences may evict its blocks from now on.
   void enter(SequenceState& sequence);
-  /// Returns once nobody takes anything from the sequence any more.
+  /// Removes a sequence. Returns once no other sequence evicts its blocks any more.
   void leave(SequenceState& sequence);
 
   /// Tries `reserve` until it finds room, or nothing can be spared. `requester` is in a call of its
   /// own. Errors: those of `reserve`.
   Status make_room(SequenceState& requester, FunctionRef<Status()> reserve);
-  /// The same without taking anything from sequences.
+  /// As make_room(), but without taking anything from sequences.
   Status make_spare_room(FunctionRef<Status()> reserve);
   /// Gives up what exceeds a tier's limit, as far as sequences can spare it. Errors: out_of_memory
   /// where more stays in use.

@@ -82,7 +82,7 @@ class RuntimeState {
   /// Returns a device block, taking one from a sequence that can spare it where memory has run out.
   /// Errors: out_of_memory naming the limit and what to do.
   Result<std::byte*> take_block(SequenceState& requester);
-  /// The same without taking from anybody.
+  /// Returns a device block as take_block(), but takes none from a sequence.
   Result<std::byte*> take_spare_block();
   void give_block(std::byte* block);
   /// Blocks of cached clusters have a pool of their own: given up, they leave none of it behind.
@@ -108,7 +108,7 @@ class RuntimeState {
   bool release_step_memory();
 
   offload::HostPagePool& pages() noexcept { return *pages_; }
-  /// Moves pages to the store below the host and back; null = there is none.
+  /// Moves pages to the store below the host and back; null = no store.
   offload::PageMover* mover() noexcept { return mover_.get(); }
   /// Pages that may be on the host before the oldest leave it.
   [[nodiscard]] std::size_t host_pages_limit() const noexcept {
@@ -117,10 +117,10 @@ class RuntimeState {
   /// Counts up: pages that are wanted later have greater numbers.
   std::uint64_t count_wanted() noexcept { return wanted_.fetch_add(1, std::memory_order_relaxed); }
 
-  /// Clusters with the shared threads; one caller at a time, others wait their turn.
+  /// Clusters with the shared threads; one caller at a time, other callers wait their turn.
   Result<BuildReport> build(const BuildRequest& request);
 
-  /// The same of rating tokens for retention.
+  /// Rates tokens for retention with the shared threads; one caller at a time.
   Status rate(const RateRequest& request);
 
   /// Returns the iterations that a layer's clustering may take that begins `late` after its rows

@@ -19,7 +19,7 @@ Status BlockCache::publish(Queue& compute) {
   if (arriving_.empty()) return {};
   TERRACE_TRY(compute.wait_for(layer_.tickets().refilled));
   for (const Arrival& arrival : arriving_) {
-    // Else the slot that the block has would be nobody's.
+    // Otherwise the block's old slot would leak.
     TERRACE_ASSERT(layer_.rows.absent(arrival.block));
     layer_.rows.put(arrival.block, arrival.slot, BlockPlace::cached);
   }
@@ -110,7 +110,7 @@ void BlockCache::release_evicted(std::span<const UnitKey> blocks) {
       layer_.rows.release(block);
       continue;
     }
-    // Its slot is being written on the refill queue; later refills come behind that.
+    // Its slot is being written on the refill queue; later refills come after that write.
     layer_.rows.spare_slots.push_back(arrival->slot);
     arriving_.erase(arrival);
   }

@@ -35,7 +35,7 @@ Status ClusterCache::reserve_memory(std::size_t length) {
   const auto reserve = [&] {
     return slots_.reserve(context_.backend(), context_.lanes.refill(), room);
   };
-  // Blocks that nobody has filled go before the tables that rows are found by.
+  // Unfilled blocks are released before the tables that rows are found by.
   const Status reserved = context_.runtime.reclaimer.make_spare_room(reserve);
   if (reserved || reserved.error().code != Errc::out_of_memory) return reserved;
   give_up_slots();
@@ -179,7 +179,7 @@ Status ClusterCache::send_changes() {
 }
 
 Status ClusterCache::await_changes() {
-  // Behind changes that wait for the next step others would name the same rows twice.
+  // Flush pending changes first: new changes may name the same rows again.
   if (slots_.changed()) {
     TERRACE_ASSIGN(layer_.tickets().refilled, flush(context_.lanes.refill()));
   }

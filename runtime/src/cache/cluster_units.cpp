@@ -46,8 +46,8 @@ ClusterSlots::ClusterSlots(const KvShape& shape, std::size_t block_tokens)
 
 Status ClusterSlots::reserve(Backend& backend, Queue& queue, const ClusterRoom& room) {
   if (room.units > first_slots_.size()) first_slots_.resize(room.units, none);
-  // Rows are looked for in blocks, of which a cache that holds no slot has none. A table left from
-  // when it held some is read for all positions.
+  // A cache without slots has no blocks to look rows up in, so it needs no table. A table left from
+  // a time with slots is read for all positions, so it has to grow.
   if (room.slots == 0 && !numbers_) return {};
   if (room.slots > taken_.size()) {
     const std::size_t blocks = divide_up(room.slots, slots_per_block_);

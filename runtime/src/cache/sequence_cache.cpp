@@ -34,7 +34,7 @@ Status SequenceCache::fit() {
   const std::size_t sharers = context_.runtime.cache_sharers();
   const bool same = sharers == sharers_ && context_.list_rows() == list_rows_;
   if (options.none() || !context_.selects() || same) return {};
-  // A prompt that comes says how much will be selected behind it.
+  // An announced prompt tells how much will be selected after it.
   const std::size_t selected =
       std::max(context_.split.selected, context_.split_at(context_.length).selected);
   const std::size_t slots = cache_slots(

@@ -18,9 +18,9 @@ class SequenceCache {
   SequenceCache(SequenceContext& context, LayerSpan layers) noexcept
       : context_(context), layers_(layers) {}
 
-  /// Makes room for a sequence of `length` tokens; joins those that share the cache.
+  /// Makes room for a sequence of `length` tokens; joins the sequences that share the cache.
   Status reserve(std::size_t length);
-  /// Takes as much as there is for it now, whoever has come or gone since.
+  /// Takes the sequence's present share, after other sequences have joined or left.
   Status fit();
   void leave();
 

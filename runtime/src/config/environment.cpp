@@ -119,7 +119,7 @@ std::vector<std::string> unknown_variables(std::span<const EnvironmentVariable> 
                         environment.end();
   std::vector<std::string> lines;
   for (const EnvironmentVariable& variable : environment) {
-    // Who names both files knows which is which.
+    // A user who sets both variables knows which file each one names.
     if (!is_unknown(variable) || (has_file && variable.name == plugin_variable)) continue;
     lines.push_back(describe_unknown(variable.name));
   }

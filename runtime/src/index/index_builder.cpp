@@ -162,7 +162,7 @@ void IndexBuilder::observe(const Layer& layer) {
   const std::size_t i = layer.number;
   if (index.hidden_by.empty()) return;
   if (index.build.end > hidden_until_[i]) ++late_layers_;
-  // Behind the last layer comes whatever its user does, which says nothing of a layer's compute.
+  // The time after the last layer includes the caller's work, so it does not measure a layer.
   if (i == 0 || i + 1 == layers_.size()) return;
   context_.runtime.observe_compute(
       {.rows = index.coverage.tokens.size(), .prompt = index.hidden_by},

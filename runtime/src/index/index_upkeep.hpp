@@ -19,25 +19,24 @@ class IndexUpkeep {
   /// Builds the index of a prompt's tokens, or extends it by them.
   Status add_prompt(Layer& layer, TokenRange tokens, TokenRange hidden_by);
 
-  /// Codes in all layers what has left the window since the last step.
+  /// Codes in all layers the tokens that have left the window since the last step.
   Status code_passed_tokens();
-  /// Codes again what was lost, in the batches it was in: of others other clusters would be made.
+  /// Codes lost tokens again, in the same batches: other batches would give other clusters.
   Status code_lost_tokens();
   Status code_lost_tokens(Layer& layer);
 
-  // A draft: several tokens of one step, of which each is to find the index that it would find in a
-  // step of its own.
+  // A draft: several tokens of one step. Each token sees the index as if it had its own step.
 
   /// The first token of the first layer is next.
   void begin_draft() const;
-  /// Enqueues what lies between two tokens of a draft, of which the second one is at `position` and
-  /// the draft's last one at `last`.
+  /// Enqueues the changes of the index between two tokens of a draft. The second of the two is at
+  /// `position`, the draft's last token at `last`.
   Status follow_draft(Layer& layer, std::size_t position, std::size_t last);
-  /// Forgets in all layers what tokens from the sequence's length on, which were rejected, have
-  /// changed. Their work is done. Errors: not_ready, those of coding.
+  /// Undoes in all layers the changes by rejected tokens, those from the sequence's length on.
+  /// Their work is done. Errors: not_ready, those of coding.
   Status reject_draft();
 
-  /// Forgets in all layers what is indexed from the sequence's length on.
+  /// Forgets in all layers the tokens indexed from the sequence's length on.
   void cut();
   /// After a failure: what may have been lost is forgotten, to be coded again.
   void forget_lost_coding();
@@ -47,7 +46,7 @@ class IndexUpkeep {
   Status code_layers(FunctionRef<Status(Layer&)> code);
   /// Has the device's copy of an index whole.
   Status renew(Layer& layer);
-  /// The same in one layer, of a sequence of `length` tokens.
+  /// Codes passed tokens in one layer, of a sequence of `length` tokens.
   Status code_passed_tokens(Layer& layer, std::size_t length);
   void reject_draft(Layer& layer);
   [[nodiscard]] Result<Ticket> enqueue(const BuildRequest& request, bool wakes_others);

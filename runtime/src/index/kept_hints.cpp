@@ -7,7 +7,7 @@
 namespace terrace {
 namespace {
 
-/// Adds the elements behind those already kept, of which only the last `limit` stay.
+/// Appends elements to the kept ones, and keeps only the last `limit` of all.
 void keep_last(std::vector<float>& kept, std::span<const float> more, std::size_t limit) {
   kept.insert(kept.end(), more.begin(), more.end());
   if (kept.size() > limit) {

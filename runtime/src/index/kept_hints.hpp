@@ -21,7 +21,7 @@ struct KeptHints {
   void cut(const KvShape& shape, std::size_t tokens);
 };
 
-/// Tokens of a piece, of which the first ones are accepted.
+/// The number of a piece's tokens, and how many of them, from the first on, are accepted.
 struct AcceptedTokens {
   std::size_t accepted = 0;
   std::size_t all = 0;
@@ -34,7 +34,7 @@ struct AcceptedTokens {
 void add_hints(const SequenceContext& context, KeptHints& kept, KeptHints& piece,
                AcceptedTokens tokens);
 
-/// The same where all tokens stay, and the piece's hints, too.
+/// Adds hints of a piece whose tokens are all accepted; the piece's hints stay, too.
 void append_hints(const SequenceContext& context, KeptHints& kept, const KeptHints& piece);
 
 /// Whether hints of `tokens` tokens have what the policy insists on. Errors: invalid_argument.

@@ -1,5 +1,4 @@
-// The retrieval index of one layer, as the host holds it: the truth, of which the device has a
-// copy.
+// The retrieval index of one layer on the host. It is authoritative; the device has a copy.
 #pragma once
 
 #include <cstdint>

@@ -28,16 +28,16 @@ class PromptIndexer {
   /// A step that was to bring a prompt's end has not begun. Room and notes stay as begin() left
   /// them.
   void forget() noexcept { under_way_ = false; }
-  /// Enqueues on `compute` the adding of the prompt's hints to those that the build reads, behind
-  /// the copying of the last piece's.
+  /// Enqueues on `compute` the adding of the prompt's hints to the hints that the build reads,
+  /// after the copy of the last piece's hints.
   Status take_hints(Layer& layer, Queue& compute) const;
   /// Starts to index a layer once its tickets().offloaded is done. Work on `compute` so far hides
   /// the layer before. Errors: those of queues.
   Status start(Layer& layer, Queue& compute);
-  /// The prompt's tokens stay. Returns whether all layers were started: else index() starts the
-  /// others.
+  /// The prompt's tokens stay. Returns whether all layers were started: if not, index() starts the
+  /// other layers.
   bool keep();
-  /// The index is as it was before begin(). The queues have come to rest.
+  /// Restores the index as it was before begin(). The queues must be quiesced.
   void give_up();
 
   /// Indexes the whole prompt in the layers that were not started. Errors: out_of_memory, those of

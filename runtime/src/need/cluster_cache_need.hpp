@@ -1,5 +1,5 @@
-// What a layer's cache of clusters takes in both tiers. Sizes follow those that ClusterSlots
-// reserves.
+// The memory that a layer's cache of clusters takes in both tiers. Sizes follow those that
+// ClusterSlots reserves.
 #pragma once
 
 #include <cstddef>
@@ -10,16 +10,16 @@ namespace terrace {
 
 class ClusterCacheNeed {
  public:
-  /// Of `slots` slots.
+  /// The need of a cache of `slots` slots.
   ClusterCacheNeed(const NeedTerms& terms, std::size_t slots) noexcept;
 
   /// Blocks that hold the rows of cached clusters.
   [[nodiscard]] std::size_t blocks() const noexcept;
   /// The device's tables, by which rows are found.
   [[nodiscard]] std::size_t tables() const noexcept { return numbers() + block_table(); }
-  /// The table of rows, of which there are two while it grows.
+  /// The table of rows. Two of these tables exist while it grows.
   [[nodiscard]] std::size_t numbers() const noexcept;
-  /// On the host: changes on their way, and what tables are made of.
+  /// On the host: pending changes, and the lists that tables are made from.
   [[nodiscard]] std::size_t host() const noexcept;
 
  private:

@@ -11,8 +11,8 @@
 namespace terrace {
 
 std::size_t HostNeed::rows() const noexcept {
-  // The table of pages, of which an old one stays while it may be read, and the host's copy of the
-  // device's, of which all do: each was two thirds of the next.
+  // The table of pages keeps one old table while it may be read. The host's copy of the device's
+  // table keeps all old ones. Each old table has two thirds of the size of the next.
   const std::size_t tables = terms_.traits().keeps_everything ? 3 : 5;
   return blocks_.pages() * terms_.runtime.block_bytes() +
          terms_.shape().layers * tables * PointerTable::bytes_for(blocks_.all());
@@ -43,7 +43,7 @@ std::size_t HostNeed::selections() const noexcept {
   const std::size_t lists = terms_.shape().layers * terms_.single_tokens() *
                             SelectionLists::bytes_for(terms_.lists(), terms_.list_rows());
   if (terms_.traits().lists == ListScope::kv_head) return lists;
-  // What marks of positions are cleared from.
+  // The list of positions whose marks are to be cleared.
   return lists + terms_.shape().kv_heads * with_room(terms_.asked.tokens) * sizeof(std::uint32_t);
 }
 

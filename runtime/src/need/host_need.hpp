@@ -23,7 +23,7 @@ class HostNeed {
 
  private:
   [[nodiscard]] std::size_t selections() const noexcept;
-  /// Of tiles.
+  /// Tables of tiles.
   [[nodiscard]] std::size_t tables() const noexcept;
   [[nodiscard]] std::size_t retention() const noexcept;
   [[nodiscard]] std::size_t weights() const noexcept;

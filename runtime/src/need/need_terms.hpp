@@ -1,4 +1,4 @@
-// What the memory of a sequence follows: counts of tokens, entries, lists and chunks.
+// The counts that determine the memory of a sequence: tokens, entries, lists and chunks.
 #pragma once
 
 #include <cstddef>

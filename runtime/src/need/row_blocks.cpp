@@ -70,7 +70,7 @@ std::size_t RowBlocks::with_piece(std::size_t unindexed) const noexcept {
   const std::size_t piece =
       std::min(step, std::max<std::size_t>(1, terms_.split.window + unindexed));
   const std::size_t more = unindexed - std::min(unindexed, waiting()) + piece - 1;
-  // A piece that is longer than the window leaves a gap behind the window of the token before it.
+  // A piece that is longer than the window leaves a gap after the window of the token before it.
   return with_window(more, piece < step ? 1 : 0);
 }
 

@@ -19,7 +19,7 @@ class RowBlocks {
   [[nodiscard]] std::size_t in_step() const noexcept;
   /// That a cache of blocks has, with those of a prompt's piece that it takes over next.
   [[nodiscard]] std::size_t cached() const noexcept;
-  /// Slots of a layer's cache, in its own unit; 0 = there is none.
+  /// Slots of a layer's cache, in its own unit; 0 = no cache.
   [[nodiscard]] std::size_t cache_slots() const noexcept;
   /// On the host.
   [[nodiscard]] std::size_t pages() const noexcept;

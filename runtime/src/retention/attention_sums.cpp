@@ -40,7 +40,7 @@ Status AttentionSums::reserve_device(std::size_t columns) {
 
 Status AttentionSums::reserve_host(LayerWeights& weights) {
   const std::size_t places = tokens_.together ? 1 : weights.sums ? 2 : tokens_.count;
-  if (weights.tokens.size() < places) weights.tokens.resize(places);  // nobody points at them
+  if (weights.tokens.size() < places) weights.tokens.resize(places);  // no pointer refers to them
   for (HostWeights& place : std::span(weights.tokens).first(places)) {
     if (place.memory.bytes() >= lists() * columns_ * sizeof(float)) continue;
     // Weights of the last step may still come, of tokens that were rejected, too, or be added.

@@ -34,8 +34,9 @@ class AttentionSums {
 
   /// Returns where the next op is to write. Errors: those of queues.
   Result<AttentionWeights> next(Queue& compute);
-  /// The same for the sums of all tokens together over the first `columns` positions: the layer's
-  /// scores so far lie there, so that sums are added in one order however a prompt is cut.
+  /// Returns where the next op is to write the sums of all tokens together over the first `columns`
+  /// positions. The layer's scores so far lie there, so that sums are added in one order however a
+  /// prompt is cut. Errors: those of queues.
   Result<AttentionWeights> next_sums(Layer& layer, std::size_t columns, Queue& compute);
   [[nodiscard]] float* scratch() const noexcept { return scratch_.as<float>(); }
   /// The op that `written` ends has written there the weights of a token of the step; of all where
@@ -44,7 +45,7 @@ class AttentionSums {
   /// The first `accepted` tokens of the step stay: their weights count. Errors: those of queues.
   Status keep(std::size_t accepted);
 
-  /// All queues are at rest.
+  /// Forgets tickets of work. All queues are quiesced.
   void forget_tickets() noexcept;
 
  private:

@@ -25,7 +25,7 @@ struct EntryList {
 /// The entries of all KV heads, on the host.
 class HostEntries {
  public:
-  /// Has room for entries of that layout, and none of them. Errors: out_of_memory.
+  /// Allocates memory for this layout and removes all entries. Errors: out_of_memory.
   Status reserve(Backend& backend, const EntryLayout& layout);
 
   std::vector<EntryList> heads;  ///< [kv_heads]; empty = nothing was decided yet

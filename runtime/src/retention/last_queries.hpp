@@ -15,12 +15,12 @@ namespace terrace {
 /// queries are read.
 class LastQueries {
  public:
-  /// Has room for queries of `window` tokens, whatever tokens are rejected behind them. Errors:
-  /// out_of_memory.
+  /// Allocates room for queries of `window` tokens, whatever tokens are rejected after them.
+  /// Errors: out_of_memory.
   Status reserve(Backend& backend, const KvShape& shape, std::size_t window);
 
-  /// Takes note that the last queries of `tokens` come, and lists the copying of them. `query` is
-  /// that of the first token, `stride` floats before the next one's.
+  /// Records that the last queries of `tokens` come, and lists their copies. `query` is the first
+  /// token's query, `stride` floats before the next token's.
   void list_copies(TokenRange tokens, const float* query, std::size_t stride,
                    std::vector<CopyExtent>& extents);
 
@@ -28,7 +28,7 @@ class LastQueries {
     std::size_t first = 0;       ///< position
     std::vector<float> queries;  ///< [tokens, query_heads, head_dim]
   };
-  /// Returns the queries of the last tokens before `end`, as far as there is none missing.
+  /// Returns the queries of the last tokens before `end`: the longest run without a gap.
   [[nodiscard]] Run before(std::size_t end) const;
 
   /// Copies another layer's. Errors: out_of_memory.
@@ -41,8 +41,8 @@ class LastQueries {
   [[nodiscard]] float* queries_at(std::size_t place) const noexcept {
     return memory_.as<float>() + place * numbers_;
   }
-  /// The first place, from `from` on, that has the queries of that position; behind the last one
-  /// where none has.
+  /// The first place, from `from` on, that has the queries of that position; one past the last
+  /// place if no place has them.
   [[nodiscard]] std::size_t place_of(std::size_t position, std::size_t from) const noexcept;
 
   Status allocate(Backend& backend, std::size_t places);

@@ -26,14 +26,14 @@ class PositionScores {
     float* const to = heads_[head].data() + first;
     std::transform(more.begin(), more.end(), to, to, std::plus{});
   }
-  /// The same of positions that rise.
+  /// Adds `more` to the scores of `positions`, which ascend.
   void add(std::size_t head, std::span<const std::uint32_t> positions, const float* more) {
     if (positions.empty()) return;
     at(head, positions.back()) += 0;
     float* const scores = heads_[head].data();
     for (std::size_t i = 0; i < positions.size(); ++i) scores[positions[i]] += more[i];
   }
-  /// Those of the positions from 0 on are `scores` from now on.
+  /// Replaces the scores of the positions from 0 on by `scores`.
   void replace(std::size_t head, std::span<const float> scores) {
     if (scores.empty()) return;
     at(head, scores.size() - 1) = 0;

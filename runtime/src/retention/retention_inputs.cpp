@@ -47,7 +47,7 @@ Status RetentionInputs::keep_step(Layer& layer, TokenRange tokens, const StepInp
   if (wants_queries(layer)) {
     std::vector<CopyExtent> extents;
     layer.retention.queries.list_copies(tokens, input.query, input.query_stride, extents);
-    // Behind the layer the engine's memory may have other queries.
+    // After the layer, the engine may write other queries to this memory.
     TERRACE_TRY(compute.copy(Phase::offload, extents));
   }
   return rate(layer, tokens, input.hints, compute);

@@ -34,7 +34,7 @@ bool SequenceRetention::deciding() const noexcept { return context_.flush_end > 
 bool SequenceRetention::is_due() const noexcept {
   const policies::BudgetSplit& split = context_.split;
   const std::size_t decided = std::max(context_.retained_end, split.sinks + split.kept);
-  // Behind a prompt the window shrinks to its size; while decoding it first grows to twice that.
+  // After a prompt the window shrinks to its size; while decoding it first grows to twice that.
   const std::size_t most = context_.is_behind_prompt ? split.window : 2 * split.window - 1;
   return context_.length > decided + most && context_.length >= context_.flushes_from;
 }

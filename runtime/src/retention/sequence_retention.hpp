@@ -43,13 +43,13 @@ class SequenceRetention {
   /// Lets a flush take effect that is decided, and brings entries to the device. Errors: those of
   /// the decision, which is made again; out_of_memory; those of queues.
   Status take_over();
-  /// The same, after waiting for it. Errors: not_ready, too.
+  /// Waits for the decision, then calls take_over(). Errors: those of take_over(); not_ready.
   Status await();
 
   /// Errors: invalid_argument: a sequence of `length` tokens cannot be made of what is kept.
   [[nodiscard]] Status check_cut(std::size_t length) const;
-  /// The sequence has been cut to its length: to nothing, or behind what was decided on. Entries of
-  /// tokens that are in the window again are no more; who holds entries makes new ones.
+  /// The sequence has been cut to its length: to nothing, or after the tokens decided on. Entries
+  /// of tokens that are in the window again are gone; the owner of entries makes new ones.
   void cut() noexcept;
   /// The device's entries cannot be relied on.
   void mark_stale() noexcept;

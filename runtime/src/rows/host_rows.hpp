@@ -1,4 +1,5 @@
-// The gate to rows on the host: whoever reads pages there, or has work read them, has these first.
+// Access to rows on the host: code that reads pages there, or enqueues work that reads them, first
+// makes a HostRows.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // Where the rows of one layer lie, block by block: every block has a page on the host or, where
 // there is a store below it, in that store, and may have a block of device memory.
 //
-// A page leaves the host only while its layer is at rest: no work that is enqueued reads its rows
-// there. Until that work is enqueued, HostRows keeps the pages that it will read.
+// A page leaves the host only while its layer is quiesced: no enqueued work reads its rows there.
+// Until work is enqueued, HostRows pins the pages that the work will read.
 #pragma once
 
 #include <cstddef>
@@ -44,11 +44,11 @@ class LayerRows {
   /// Makes room for so many blocks: tables and host pages; new blocks are absent on the device. A
   /// policy that keeps everything has no pages. Errors: out_of_memory.
   Status reserve(std::size_t blocks);
-  /// Nobody reads a host table any more that reserve() has replaced.
+  /// Frees host tables that reserve() has replaced. No work may read them any more.
   void forget_old_tables() noexcept { host_.forget_old_copies(); }
   /// Pages that so many blocks lack.
   [[nodiscard]] std::size_t missing_pages(std::size_t blocks) const noexcept;
-  /// Forgets the blocks behind the first `blocks`, which must be absent.
+  /// Forgets the blocks after the first `blocks`, which must be absent.
   void trim(std::size_t blocks);
   /// Gives the page of a block back, which must be absent: its rows are nowhere from then on.
   void drop_page(std::size_t block);
@@ -67,22 +67,22 @@ class LayerRows {
   /// the store. Blocks that have arrived stay, and those that have not are away as before.
   Status bring(std::span<const std::uint32_t> blocks);
 
-  /// A page that may leave, and the later of two numbers was wanted later.
+  /// A page that may leave. A page with a greater `wanted` was wanted later.
   struct IdlePage {
     LayerRows* rows = nullptr;
     std::uint32_t block = 0;
     std::uint64_t wanted = 0;
   };
-  /// Adds those of the first `blocks` blocks that are on the host, and that nobody keeps there.
+  /// Adds the blocks among the first `blocks` that are on the host, and that are not pinned there.
   void list_idle(std::size_t blocks, std::vector<IdlePage>& idle);
   struct Departure {
     std::size_t left = 0;     ///< pages
     std::size_t written = 0;  ///< of these, that the store did not have
   };
   /// Writes pages to the store, if they are not there, and gives up their host memory. All must be
-  /// idle, of layers at rest, of one runtime. Errors: those of the store, where no page has left.
+  /// idle, of quiesced layers, of one runtime. Errors: those of the store, where no page has left.
   static Result<Departure> send_away(std::span<const IdlePage> pages);
-  /// The block will be written: what the store has of it is no longer right. It must be on the
+  /// The block will be written: the store's copy of it becomes stale. The block must be on the
   /// host.
   void forget_stored(std::size_t block);
 

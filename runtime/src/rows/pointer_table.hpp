@@ -27,7 +27,7 @@ class PointerTable {
   /// copy stays readable where it was, as it was. Errors: out_of_memory; nothing changed.
   [[nodiscard]] Status reserve(Backend& backend, std::size_t count);
 
-  /// Nobody reads copies any more that the table has moved away from.
+  /// Frees copies that the table has moved away from. No work may read them any more.
   void forget_old_copies() noexcept { old_.clear(); }
 
   void set(std::size_t i, std::byte* pointer);

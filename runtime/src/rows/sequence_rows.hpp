@@ -19,25 +19,26 @@ class SequenceRows {
   SequenceRows(SequenceContext& context, std::span<const std::unique_ptr<Layer>> layers) noexcept
       : context_(context), layers_(layers) {}
 
-  /// Tries `reserve` for a sequence that grows to `length` tokens, taking from others. `reserve` is
-  /// not called before there is room for all pages that the sequence will have.
+  /// Tries `reserve` for a sequence that grows to `length` tokens, evicting blocks of other
+  /// sequences if needed. `reserve` is not called before there is room for all pages that the
+  /// sequence will have.
   Status reclaiming_for(std::size_t length, FunctionRef<Status()> reserve) const;
 
   /// Makes room for the token at `position`, or for all up to it. Errors: out_of_memory, not_ready.
   Status reserve_positions(std::size_t length);
   /// Makes sure that no other sequence shares pages of blocks [begin, end).
   Status own_blocks(std::size_t begin, std::size_t end);
-  /// Has blocks [begin, end) in device memory, to be written.
+  /// Places blocks [begin, end) in device memory, to be written.
   Status place_blocks(std::size_t begin, std::size_t end);
 
-  /// The same of blocks from `begin` on that the token at `position` attends to whatever is
+  /// Places the blocks from `begin` on that the token at `position` attends to whatever is
   /// selected.
   Status place_needed(std::size_t begin, std::size_t position);
-  /// The same of all blocks behind those the sequence has, as far as there is memory. Older blocks
-  /// that the token at `position` does not need make room for them: of a prompt that is given up,
-  /// the next token needs what it needed before.
+  /// Places all blocks after those that the sequence has, as far as there is memory. Older blocks
+  /// that the token at `position` does not need make room for them: if the prompt is given up, the
+  /// next token needs the same blocks as before.
   void place_spare(std::size_t position);
-  /// Brings back what the next step needs. On an error nothing is there that was not before.
+  /// Brings back the blocks that the next step needs. After an error, no new block is there.
   Status load_needed();
   void hand_over_passed();
 
@@ -53,7 +54,7 @@ class SequenceRows {
   /// that can leave now.
   void send_excess_away();
 
-  /// Forgets the blocks behind the first `blocks`.
+  /// Forgets the blocks after the first `blocks`.
   void trim(std::size_t blocks);
   [[nodiscard]] std::size_t blocks() const noexcept;
 

@@ -193,7 +193,7 @@ bool Layer::spill_one() {
 
 Status Layer::own_block(std::size_t block) {
   if (context_.keeps_everything()) return {};
-  // What the store has of a block that is cut, and goes on, is wrong from now on.
+  // The store's copy of a block that was cut, and is continued, is stale from now on.
   if (rows.is_away(block)) {
     const auto number = static_cast<std::uint32_t>(block);
     TERRACE_TRY(host_rows(std::span(&number, 1)).map([](const HostRows&) {}));

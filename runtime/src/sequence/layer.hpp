@@ -47,8 +47,8 @@ class Layer {
   [[nodiscard]] LayerTickets& tickets() noexcept { return rows.tickets; }
 
   /// The window for the token at `position`. Before the budget's window it has the tokens that are
-  /// not indexed yet, which take the place of selected ones; a dense layer's is everything behind
-  /// the sinks.
+  /// not indexed yet, which take the place of selected ones; a dense layer's window has all tokens
+  /// after the sinks.
   [[nodiscard]] TokenRange window_at(std::size_t position) const noexcept;
 
   /// Whether retention alone knows the token at `position`: it is an entry, part of one, or gone.
@@ -100,7 +100,7 @@ class Layer {
   /// Hands blocks that have passed the window to the cache, or gives them up.
   void hand_over_passed_blocks();
   /// Releases a block that a prompt left for the cache to take over with the first step. A sequence
-  /// that is cut before that has its window elsewhere, and nobody would ever release the block.
+  /// that is cut before that has its window elsewhere, and the block would leak.
   void release_left_behind(std::size_t block);
 
   /// Spills the first block before `end` that the token at `position` does not need. Returns
@@ -119,7 +119,7 @@ class Layer {
   void give_up_device_memory();
 
  private:
-  /// The same as if no prompt were under way.
+  /// Returns window_at() as if no prompt were under way.
   [[nodiscard]] TokenRange own_window_at(std::size_t position) const noexcept;
   [[nodiscard]] bool selection_applies() const noexcept;
   /// Whether a step attends to every row, because none has been spilled.

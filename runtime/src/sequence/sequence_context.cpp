@@ -61,7 +61,7 @@ std::size_t SequenceContext::undecided_from(std::size_t position) const noexcept
   // All tokens are attended to until retention has to decide.
   const std::size_t all = split.sinks + split.kept + 2 * split.window;
   if (position < all) return sinks_at(position).end;
-  // Tokens behind those of a first flush stay in the window, however long it takes.
+  // Tokens after those of a first flush stay in the window, however long the flush takes.
   return flush_end > 0 ? flush_end : window_at(position).begin;
 }
 
@@ -108,7 +108,7 @@ void SequenceContext::resolve_budget(std::size_t context) {
 }
 
 Status SequenceContext::await(WaitReason reason, const Ticket& ticket, Duration patience) {
-  if (poll(ticket).value_or(false)) return {};  // nobody stands still
+  if (poll(ticket).value_or(false)) return {};  // no wait to count
   const TimePoint begin = clock().now();
   Status done = wait(ticket, patience);
   count_wait(reason, begin);

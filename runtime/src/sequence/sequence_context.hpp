@@ -28,7 +28,7 @@ struct ResolvedBudget {
   std::size_t list_room = 0;  ///< rows that a list has room for
 };
 
-/// How far a sequence has come: a fork begins with the same.
+/// The progress of a sequence: a fork begins with a copy of it.
 struct SequenceCourse : ResolvedBudget {
   SequencePhase phase = SequencePhase::idle;
   std::size_t length = 0;
@@ -95,8 +95,8 @@ struct SequenceContext : SequenceCourse {
   [[nodiscard]] TokenRange sinks_at(std::size_t position) const noexcept;
   [[nodiscard]] TokenRange window_at(std::size_t position) const noexcept;
 
-  /// Where those tokens begin behind the sinks that the token at `position` attends to one by one,
-  /// and not as entries.
+  /// Begin of the tokens after the sinks that the token at `position` attends to one by one, and
+  /// not as entries.
   [[nodiscard]] std::size_t undecided_from(std::size_t position) const noexcept;
 
   /// Whether the next token belongs to a prompt that has been announced.

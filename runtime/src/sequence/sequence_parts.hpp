@@ -38,18 +38,18 @@ struct SequenceParts {
   /// Whether policies ask for keys before RoPE.
   [[nodiscard]] bool needs_pre_rope_keys() const noexcept;
 
-  /// Waits for all work, of the compute queue too, and clears failed queues. Returns whether they
-  /// have come to rest; if not, tickets tell what has not.
+  /// Waits for all work, of the compute queue too, and clears failed queues. Returns whether all
+  /// queues are quiesced; if not, tickets tell which work has not ended.
   bool come_to_rest() { return come_to_rest(context.deadline()); }
   bool come_to_rest(Duration patience);
 
-  /// Returns `done`. Behind a failure that would come again, all queues are at rest and cleared.
+  /// Returns `done`. After a failure that would come again, all queues are quiesced and cleared.
   Status recovering(const Status& done);
-  /// After a failure, at rest: any copy may be missing. Only what lies on the host, and resident
-  /// rows below the length, can be relied on.
+  /// Recovers after a failure, with quiesced queues: any copy may be missing. Only data on the
+  /// host, and resident rows below the length, can be relied on.
   void recover();
 
-  /// Waits for indexes, and for what retention decides.
+  /// Waits for indexes, and for the decisions of retention.
   Status await_indexes();
 
   /// A prompt's rows up to `end` are to lie on the host: has those on the device, too, that the
@@ -59,9 +59,9 @@ struct SequenceParts {
   /// Loads what the next step needs. Where it cannot, the sequence is paused or lost.
   Status load_window();
 
-  /// Pauses. The queues must have come to rest.
+  /// Pauses. The queues must be quiesced.
   void pause();
-  /// Pauses behind a failure; the sequence is lost where the queues do not come to rest.
+  /// Pauses after a failure; the sequence is lost if the queues do not quiesce.
   void pause_or_lose();
   void give_up_device_memory();
 

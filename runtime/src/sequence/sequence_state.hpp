@@ -1,4 +1,4 @@
-// The state behind a Sequence: its parts, and its life between prompts and steps.
+// The state of a Sequence: its parts, and its life between prompts and steps.
 #pragma once
 
 #include <memory>

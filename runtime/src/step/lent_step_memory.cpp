@@ -76,7 +76,7 @@ Status LentStepMemory::reserve_tables(std::size_t count, std::size_t blocks) {
   all.blocks = std::max(all.blocks, blocks);
   std::vector<StepMemory::Table>& tables = get().tables;
   if (tables.size() < all.tables) tables.resize(all.tables);
-  // Members take them in turn, whoever asked for which.
+  // Tables are interchangeable: each member takes the next one, whichever member reserved it.
   for (std::size_t i = 0; i < all.tables; ++i) TERRACE_TRY(reserve_table(i, all.blocks));
   asked_ = all;
   return {};

@@ -32,10 +32,10 @@ class LentStepMemory {
 
   // A member that begins. Errors: out_of_memory; what was promised before is still there.
 
-  /// Forgets what a member has reserved that takes no part.
+  /// Forgets the reservations of a member that takes no part.
   void begin_member() noexcept;
-  /// The same of a member that has found no memory: what nobody relies on is given back, and state
-  /// and tiles are as small as they may be.
+  /// As begin_member(), for a member that has found no memory: memory that no member relies on is
+  /// given back, and state and tiles are as small as they may be.
   void begin_member_in_least_room() noexcept;
   /// Has room for `tokens` query tokens that attend exactly, and for tiles of so many rows, as
   /// step_room() says.
@@ -44,11 +44,11 @@ class LentStepMemory {
   Status reserve_tables(std::size_t count, std::size_t blocks);
   /// Has room for queries and outputs of `tokens` tokens more, where they are converted.
   Status reserve_queries(std::size_t tokens);
-  /// What the member has reserved is there until the step ends, whatever others reserve.
+  /// Keeps the member's reservations until the step ends, whatever other members reserve.
   void promise() noexcept { promised_ = asked_; }
 
-  /// Has room for queries and outputs of all members' tokens, where nobody had expected to convert
-  /// them. Errors: out_of_memory.
+  /// Reserves queries and outputs of all members' tokens, where no member expected to convert them.
+  /// Errors: out_of_memory.
   Status reserve_all_queries(std::size_t numbers);
   /// Returns how many query tokens of a member attend at once.
   [[nodiscard]] std::size_t state_tokens() noexcept;
@@ -72,8 +72,8 @@ class LentStepMemory {
     std::size_t queries = 0;  ///< numbers of them, and of outputs
   };
 
-  /// Has so many bytes in `buffer`. Where nobody relies on it, what it had is given back first: it
-  /// may be all there is.
+  /// Gives `buffer` so many bytes. If no member relies on it, its old memory is given back first:
+  /// no other memory may be left.
   Status reserve(Buffer& buffer, std::size_t bytes, bool relied_on);
   Status reserve_table(std::size_t number, std::size_t blocks);
 

@@ -147,7 +147,7 @@ Status MassSampler::keep_query(const Layer& layer, const float* query, Queue& co
   const auto* const all = reinterpret_cast<const std::byte*>(query);
   const CopyExtent extents[] = {
       {query_.data(), all + sampled_head() * query_.bytes(), query_.bytes()}};
-  // Behind the layer the engine's memory may have other queries.
+  // After the layer, the engine may write other queries to this memory.
   TERRACE_ASSIGN(copied_, compute.copy(Phase::offload, extents));
   context_.counters.bytes.index += query_.bytes();
   return {};

@@ -1,7 +1,7 @@
-// Samples of the attention mass: the share of full attention's softmax weight that lies on what a
-// step attended to. Every so many steps one KV head of one layer is looked at, each in its turn:
-// its keys, all of which are on the host, against the queries of the step's first token. A later
-// token of a draft may turn out not to be one of the sequence's.
+// Samples of the attention mass: the share of full attention's softmax weight that lies on the
+// tokens that a step attended to. Every so many steps one KV head of one layer is sampled, each in
+// its turn: its keys, which are all on the host, against the queries of the step's first token. A
+// later token of a draft may be rejected.
 #pragma once
 
 #include <cstddef>
@@ -25,17 +25,17 @@ class MassSampler {
 
   // A step, in this order.
 
-  /// Says whether the step is sampled: of those that decode, every so many. One that finds no host
-  /// memory for queries is not; the next one is tried instead.
+  /// Decides whether the step is sampled: every so many of the steps that decode. A step that finds
+  /// no host memory for queries is not sampled; the next step is tried instead.
   void begin_step(bool decodes);
-  /// Has queries of the step's first token copied, behind what is enqueued on `compute`, where the
-  /// layer is looked at and does not attend to everything; its first token is open. `query`
+  /// Copies queries of the step's first token, after the work enqueued on `compute`, where the
+  /// layer is sampled and does not attend to everything; its first token is open. `query`
   /// [query_heads, head_dim], device memory. Errors: those of queues.
   Status keep_query(const Layer& layer, const float* query, Queue& compute);
   /// Counts the sample. The layer's rows and selections are on the host. `exact`: the step attends
   /// to everything. Errors: those of the copying; not_ready.
   Status count(bool exact);
-  /// The step is done. One that is given up instead is as if it had not been.
+  /// The step is done. An abandoned step does not count.
   void end_step() noexcept;
 
  private:

@@ -32,7 +32,7 @@ Status Participant::open_layer(LayerId id, const StepInput& input, Queue& comput
   layer_ = parts_.layers[index(id)].get();
   selected_rows_ = HostRows(layer_->rows, {});
   input_ = input;
-  // Whoever computes attention, by now that of the layer before is enqueued.
+  // The previous layer's attention is enqueued by now, by Terrace or by the engine.
   TERRACE_TRY(note_attention());
   if (!exact_ && layer_->number + 1 < parts_.layers.size()) {
     TERRACE_TRY(parts_.indexes.room.device().prefetch(*parts_.layers[layer_->number + 1],

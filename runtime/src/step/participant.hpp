@@ -68,7 +68,7 @@ class Participant {
   Status send_weights(Ticket attended);
 
   /// All tokens have selected: sends rows and selections to the host where enough layers have some,
-  /// behind `ready`.
+  /// after `ready`.
   Status close_layer(Ticket ready);
   /// The layer's work is enqueued: work on `compute` from now on may write over its tensors.
   Status let_tensors_go(Queue& compute);
@@ -80,7 +80,7 @@ class Participant {
   [[nodiscard]] Status check_append() const;
   /// Errors: not_ready: the step attends to rows that lie on the host alone.
   [[nodiscard]] Status check_rows_are_here() const;
-  /// Whoever computes attention by itself has enqueued it when the next call comes.
+  /// Leaves attention to the engine, which has enqueued it when the next call comes.
   void leave_attention_to_engine() noexcept { gathers_ = true; }
 
   // The end.
@@ -93,24 +93,24 @@ class Participant {
   Status conclude(std::size_t accepted, Duration patience);
   // Between steps.
 
-  /// Has ready, beside the engine's work, what the next step reads.
+  /// Prepares, beside the engine's work, the data that the next step reads.
   Status prepare_next();
-  /// The same before a prompt that begins. Errors: those of indexing what is there.
+  /// Prepares a sequence before a prompt begins. Errors: those of indexing present tokens.
   Status prepare_prompt();
   /// No more tokens of the prompt will come.
   Status end_prompt();
   /// Gives the step up. Errors: not_ready; the sequence is lost then.
   Status abandon(Duration patience);
 
-  /// The sequence's: held while it begins a step and while it ends one, so that others who look for
-  /// device memory see neither half-way.
+  /// The sequence's mutex: held while it begins a step and while it ends one, so that other
+  /// sequences that look for device memory see neither half-way.
   [[nodiscard]] std::mutex& mutex() const noexcept;
 
   /// Memory that work past its deadline may use, until the sequence is closed.
   [[nodiscard]] std::vector<Buffer>& abandoned_memory() const noexcept {
     return context_.abandoned;
   }
-  /// Says whose step it was that failed.
+  /// Names the sequence whose step failed.
   [[nodiscard]] Status named(const Status& done) const { return context_.named("step", done); }
 
   [[nodiscard]] bool all_layers_done() const noexcept {
@@ -118,9 +118,9 @@ class Participant {
   }
 
  private:
-  /// The same once it is known that so many tokens may come.
+  /// Begins the step, once it is known that so many tokens may come.
   Status begin_tokens(std::size_t tokens, LentStepMemory& memory);
-  /// Whether the next tokens, of which the sequence has been told or not, are a prompt's.
+  /// Whether the next tokens belong to a prompt, announced or not.
   [[nodiscard]] bool brings_prompt() const noexcept;
   /// Lets selections have as many rows as a budget that has grown. Errors: not_ready, those of
   /// queues.
@@ -133,13 +133,13 @@ class Participant {
   /// Returns whether indexes are there, as has_indexes() did before.
   Result<bool> prepare(bool indexed);
   void choose_attention(bool indexed) noexcept;
-  /// The same with retention: whether there are tokens outside the window that it has not decided
-  /// on.
+  /// With retention: whether the step attends exactly, for a prompt, or because there are tokens
+  /// outside the window that retention has not decided on.
   [[nodiscard]] bool must_attend_exactly() const noexcept;
   /// Whether rows outside sinks and window may lie on the host alone: they pass in tiles.
   [[nodiscard]] bool may_store_on_host() const noexcept;
   Status reserve(LentStepMemory& memory);
-  /// Errors: out_of_memory, also where others have some to spare.
+  /// Errors: out_of_memory, also where other sequences can spare memory.
   Status try_reserve(LentStepMemory& memory);
   /// Returns whether rows of a layer that the step attends to may lie on the host alone, once there
   /// is room for the rows that have to lie in device memory.
@@ -153,7 +153,7 @@ class Participant {
     return (single_tokens() > 1 || parts_.indexes.prompt.is_under_way()) &&
            !context_.keeps_everything();
   }
-  /// Stores new rows that have no room in device memory, behind `ready`.
+  /// Stores new rows that have no room in device memory, after `ready`.
   Status store_on_host(Ticket ready);
   [[nodiscard]] TokenRange new_tokens() const noexcept {
     return {context_.length, context_.length + tokens_};
@@ -162,16 +162,17 @@ class Participant {
   Status copy_to_host(LayerSpan layers, Ticket ready);
   /// Layers whose rows and selections leave together once so many layers are done; none in between.
   [[nodiscard]] LayerSpan batch_ending_at(std::size_t layers_done) const noexcept;
-  /// The same of changes of caches that need rows from the host. The other half of the layers
-  /// computes, in this step or the next, before they are waited for.
+  /// Layers whose caches' changes, where they need rows from the host, leave together once so many
+  /// layers are done; none in between. The other half of the layers computes, in this step or the
+  /// next, before the changes are waited for.
   [[nodiscard]] LayerSpan half_ending_at(std::size_t layers_done) const noexcept;
   Status keep_up(Layer& layer);
   Status keep_up_token(Layer& layer, std::size_t number);
   /// Makes the sequence longer by the first `tokens` tokens.
   Status accept(std::size_t tokens, Duration patience);
-  /// Forgets what tokens up to `end` have left that were not accepted.
+  /// Forgets the traces of rejected tokens up to `end`.
   Status reject_draft(std::size_t end);
-  /// Forgets blocks behind the length.
+  /// Forgets blocks after the length.
   void trim_rows();
   Status index_prompt();
   /// Whether the step brings the last tokens of a prompt, which can be indexed meanwhile.

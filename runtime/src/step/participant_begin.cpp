@@ -38,7 +38,7 @@ Status Participant::begin_tokens(std::size_t tokens, LentStepMemory& memory) {
   token_ = 0;
   parts_.indexes.prompt.forget();
   prompt_ = brings_prompt();
-  // A budget that is a share follows a prompt that nobody announced.
+  // A budget that is a share follows a prompt that was not announced.
   if (prompt_ && !context_.prompt_comes) context_.forget_budget();
   context_.resolve_budget(std::max(context_.length + tokens, context_.prompt.end));
   TERRACE_TRY(make_room_in_lists());
@@ -229,7 +229,7 @@ Status Participant::reserve(LentStepMemory& memory) {
   // Mapping memory takes longer than a step.
   if (prompt_ && length >= context_.prompt.end) parts_.cache.reserve_blocks(length);
   parts_.indexes.room.ready = false;
-  // For tokens behind the first one there may be something to select where there was nothing.
+  // Tokens after the first one may have something to select where the first one has nothing.
   if (single_tokens() < 2) return {};
   return parts_.indexes.room.device().prefetch(*parts_.layers.front(), length - 1);
 }

@@ -64,7 +64,7 @@ Status Participant::conclude(std::size_t accepted, Duration patience) {
   context_.computed = {};
   context_.compute = nullptr;
   const Status kept = accept(accepted, patience);
-  // The tokens are there. Behind them, no window has found room: the sequence is paused.
+  // The tokens are there. If the window after them found no room, the sequence is paused.
   const bool is_paused = context_.phase == SequencePhase::paused;
   if (!kept && !is_paused) return kept;
   if (parts_.retention.inputs.wants_weights()) {

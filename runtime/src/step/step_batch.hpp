@@ -34,11 +34,11 @@ class StepBatch {
   /// Enqueues a layer up to the rows that it attends to. `inputs` are the members'.
   /// Errors: those of check(), and nothing is enqueued; those of ops, which all members share.
   Status prepare(LayerId layer, std::span<const StepInput> inputs, Queue& compute);
-  /// Attention of the layer to come is the engine's own. Members fail whose rows are not all here.
+  /// The engine computes attention of the next layer. Members fail whose rows are not all here.
   void leave_attention_to_engine();
-  /// Nobody attends in the layer to come. Errors: invalid_argument: a member that selects.
+  /// No member attends in the next layer. Errors: invalid_argument: a member that selects.
   [[nodiscard]] Status leave_attention_out();
-  /// The same with attention; `outputs` are the members'.
+  /// Enqueues a layer with its attention; `outputs` are the members'. Errors: as prepare().
   Status attend(LayerId layer, std::span<const StepInput> inputs,
                 std::span<const StepOutput> outputs, Queue& compute);
   /// Ends the step: of each member that has not failed the first `accepted` tokens are kept. The

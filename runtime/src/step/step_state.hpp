@@ -1,4 +1,4 @@
-// The state behind a Step: which sequences take part, and where their tokens lie in its tensors.
+// The state of a Step: which sequences take part, and where their tokens lie in its tensors.
 #pragma once
 
 #include <memory>
@@ -38,7 +38,7 @@ class Step::State {
   [[nodiscard]] StepTensors with_strides(StepTensors tensors) const noexcept;
   /// Says each member which part of the tensors is its own: `firsts` are the members' first tokens.
   void hand_out(const StepTensors& tensors, std::span<const std::size_t> firsts);
-  /// The same for queries and outputs that are not f32.
+  /// Enqueues a layer whose queries and outputs are not f32.
   Status attend_converted(LayerId layer, const StepTensors& tensors);
   /// Has queries as f32, in the step's memory.
   Status convert_queries(const StepTensors& tensors);

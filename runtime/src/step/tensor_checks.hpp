@@ -22,8 +22,9 @@ struct TokenVectors {
 [[nodiscard]] Status check_queries(const KvShape& shape, const TokenVectors& queries, Dtype dtype,
                                    std::size_t tokens);
 
-/// Errors: the same of outputs; invalid_argument: they overlap the queries, which are read while
-/// they are written. Those of several tokens may lie between queries where `token_by_token`.
+/// Errors: those of check_queries(), for outputs; invalid_argument: outputs overlap the queries,
+/// which are read while outputs are written. Outputs of several tokens may lie between queries
+/// where `token_by_token`.
 [[nodiscard]] Status check_outputs(const KvShape& shape, const TokenVectors& outputs, Dtype dtype,
                                    std::size_t tokens);
 [[nodiscard]] Status check_apart(const KvShape& shape, const TokenVectors& queries,

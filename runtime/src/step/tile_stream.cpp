@@ -47,7 +47,7 @@ Status TileStream::bring_tile(const Passage& passage, std::size_t tile) {
   }
   Queue& refill = passage.context.lanes.refill();
   TERRACE_TRY(refill.wait_for(stage.read));
-  TERRACE_TRY(refill.wait_for(stage.copied));  // of another member that nobody has read
+  TERRACE_TRY(refill.wait_for(stage.copied));  // another member's copy, which was never read
   // New rows may be on their way there.
   TERRACE_TRY(refill.wait_for(rows.tickets.offloaded));
   TERRACE_ASSIGN(stage.copied, refill.copy(Phase::fetch, extents_));

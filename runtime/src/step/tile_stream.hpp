@@ -66,7 +66,7 @@ class TileStream {
   using UseTile = FunctionRef<Result<Ticket>(const TileAttention& tile, std::size_t begin)>;
 
   Result<BlockTable> place_blocks(const Layer& layer, std::size_t blocks, Queue& compute);
-  /// Has all tiles that `queries` see in device memory in turn, behind work on the compute queue.
+  /// Brings all tiles that `queries` see to device memory in turn, after work on the compute queue.
   Result<Ticket> pass_tiles(const Passage& passage, const ExactQueries& queries, UseTile use);
   /// Has the blocks of a tile that are on the host alone in device memory.
   Status bring_tile(const Passage& passage, std::size_t tile);

@@ -82,7 +82,7 @@ inline constexpr std::size_t config_file_bytes_max = std::size_t{256} << 10;
 /// Returns the variable of a key: "TERRACE_CACHE_POLICY" for "cache.policy".
 [[nodiscard]] std::string environment_name(std::string_view key);
 
-/// Returns the process's variables. They stay valid while nobody changes the environment.
+/// Returns the process's variables. They stay valid until the environment is changed.
 [[nodiscard]] std::vector<EnvironmentVariable> process_environment();
 
 /// Returns all values as YAML text that apply_config_text reads back to the same values.

@@ -47,7 +47,7 @@ struct ClusteringReport {
   bool planned = false;
   std::size_t late_layers = 0;  ///< whose clustering outlasted the compute that was to hide it
   Duration busy{};              ///< spent clustering, summed over layers
-  Duration waited{};            ///< that the first step stood still for it
+  Duration waited{};            ///< that the first step waited for it
 };
 
 /// The work of retention since the sequence was opened, and the entries that there are now.
@@ -60,15 +60,15 @@ struct RetentionReport {
   Duration busy{};            ///< spent deciding, summed over layers
 };
 
-/// Reasons for which a call stands still.
+/// Reasons for which a call waits.
 enum class WaitReason : std::uint8_t {
-  rows,       ///< new rows, and what was selected, reach the host
+  rows,       ///< new rows and selections reach the host
   compute,    ///< the step's work ends
   refill,     ///< rows reach the cache, or come back to the device
   index,      ///< an index is built or extended
   upload,     ///< changes of an index reach the device
   copy,       ///< a copy that a call makes by itself
-  rest,       ///< all queues come to rest, for a failure, a cut or a pause
+  rest,       ///< all queues quiesce, for a failure, a cut or a pause
   retention,  ///< a retention policy decides
 };
 inline constexpr std::size_t wait_reasons = 8;
@@ -83,12 +83,12 @@ struct SequenceCounters {
   std::uint64_t exact_steps = 0;   ///< of decoding, that attended exactly until indexes were built
   std::uint64_t builds = 0;        ///< of whole indexes of a layer
   std::uint64_t refreshes = 0;     ///< indexes that took over from older ones
-  /// Entries, summed over lists, layers and steps. Tokens of prompts that attend exactly are no
-  /// part of it.
+  /// Entries, summed over lists, layers and steps. Tokens of prompts that attend exactly are not
+  /// counted.
   std::uint64_t attended = 0;
   std::uint64_t pseudo_entries = 0;
   std::uint64_t lists = 0;  ///< lists summed over layers and steps: the divisor of both
-  /// Shares of full attention's softmax weight that lie on what was attended to, summed over
+  /// Shares of full attention's softmax weight that lie on the tokens attended to, summed over
   /// samples (RuntimeOptions::mass_every). Estimates, which stand for several tokens, have none.
   double attention_mass = 0;
   std::uint64_t mass_samples = 0;              ///< the divisor of attention_mass

@@ -19,14 +19,15 @@ struct NeedQuery {
   std::size_t tokens = 0;         ///< that it grows to, prompts and outputs
   std::size_t step_tokens = 1;    ///< of a prompt's largest piece
   std::size_t prompt_tokens = 0;  ///< of its first prompt; 0 = not known, perhaps all
-  /// Of its largest draft; 1 = it takes none. A sequence keeps memory for the tokens of its largest
-  /// draft until it is paused or closed.
+  /// Tokens of its largest draft; 1 = it takes no draft. A sequence keeps memory for the tokens of
+  /// its largest draft until it is paused or closed.
   std::size_t draft_tokens = 1;
-  /// Of its longest prompt behind the first one; 0 = there is none. Some policies attend to such a
-  /// prompt row by row until it has ended (PromptAttention::retrieved, DroppedTokens::release).
+  /// Tokens of its longest prompt after the first one; 0 = no later prompt. Some policies attend to
+  /// such a prompt row by row until it has ended (PromptAttention::retrieved,
+  /// DroppedTokens::release).
   std::size_t later_prompt_tokens = 0;
   Dtype queries = Dtype::f32;  ///< as its steps bring them: StepOptions::queries
-  /// Sequences that share the cache, this one included; 0 = those that share it now, and this one.
+  /// Sequences that share the cache, this one included; 0 = the present sharers, and this one.
   std::size_t cache_sharers = 0;
 };
 
@@ -58,10 +59,10 @@ struct MemoryNeed {
   std::size_t host_rows = 0;   ///< each row once, in whole pages; tables. All rows of prompts, too
   std::size_t host_index = 0;  ///< the indexes that the device has copies of
   std::size_t host_rest = 0;   ///< selections, entries and queries of retention, staging
-  /// What a step scans: the indexes of all layers, once. Counted in the other parts.
+  /// Bytes that a step scans: the indexes of all layers, once. Counted in the other parts.
   std::size_t index_bytes = 0;
 
-  /// What adds up over sequences.
+  /// Bytes that add up over sequences.
   [[nodiscard]] constexpr std::size_t device_own() const noexcept {
     return device_held + device_cache + device_step;
   }

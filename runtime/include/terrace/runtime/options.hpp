@@ -27,7 +27,7 @@ namespace terrace {
 class SelectionObserver;
 
 /// Layers whose rows and selections leave for the host together, and whose cache's changes leave
-/// for the device. To wake a queue takes longer than many a piece of its work.
+/// for the device. To wake a queue takes longer than many pieces of its work.
 inline constexpr std::size_t layers_per_batch = 4;
 
 /// Where rows lie; never which rows are attended.
@@ -54,16 +54,16 @@ enum class UntilReady : std::uint8_t {
   wait,   ///< steps wait: two runs are the same
 };
 
-/// Where tokens are that retention does not keep as entries.
+/// The place of tokens that retention does not keep as entries.
 enum class DroppedTokens : std::uint8_t {
   release,  ///< nowhere: their rows leave device and host
-  keep,     ///< on the host, where the retrieval policy selects of them
+  keep,     ///< on the host, where the retrieval policy selects among them
 };
 
 /// How tokens of a prompt in steps attend to tokens before the prompt.
 enum class PromptAttention : std::uint8_t {
   exact,      ///< to all of them
-  retrieved,  ///< to what is selected of those that are indexed, and to all of the prompt's own
+  retrieved,  ///< to the selected ones among indexed tokens, and to all of the prompt's own
 };
 
 /// Building indexes anew while the sequence grows. When a new index takes over depends on time.
@@ -78,20 +78,20 @@ struct PlanningOptions {
   policies::CostModel costs = {};  ///< read by the planner only
 };
 
-/// Where rows go that host memory has no room for.
+/// The store for rows that do not fit into host memory.
 ///
-/// Pages of whole blocks leave the host, those first that were wanted longest ago, while no work
-/// reads them. What needs their rows brings them back, and waits for them. So any sequence computes
-/// the same, wherever its rows lie.
+/// Pages of whole blocks are evicted from the host, least recently wanted first, while no work
+/// reads them. A call or step that needs their rows promotes them, and waits. So any sequence
+/// computes the same, wherever its rows lie.
 ///
 /// Errors   a page that cannot be read back is an error of the call or the step of its sequence,
 ///          which stays as it was before: io_error, corrupt, or not_ready past the deadline
 struct RowsBelowHost {
-  std::shared_ptr<Store> store = nullptr;  ///< null = that of `file`
+  std::shared_ptr<Store> store = nullptr;  ///< null = a store in `file`
   /// Path of a file that the runtime makes and removes; empty = every row stays on the host.
   std::string file = {};
   std::uint64_t file_bytes = 0;  ///< its size, which is taken from the disk at once
-  /// First half of the keys of pages. Of all users of the store at a time, one runtime has it.
+  /// First half of the keys of pages. No other user of the store may have it at the same time.
   std::uint64_t owner = 0;
   /// Host memory that rows take before pages leave. Rows that are needed at once take more, up to
   /// three quarters of the limit of the backend's host memory: indexes and buffers need the rest.
@@ -105,13 +105,13 @@ struct RuntimeOptions {
   std::shared_ptr<const RetrievalPolicy> own_policy = {};
   policies::RetrievalOptions retrieval = {};
   /// Chooses which tokens that leave the window stay, or become one entry. "none" = all stay.
-  /// Others are gone for good, beside retrieval policies that select nothing; or, kept, beside
-  /// policies that can leave out what is held (RetrievalTraits::leaves_out_held).
+  /// Dropped tokens are gone for good, with retrieval policies that select nothing; or are kept,
+  /// with policies that can leave out held tokens (RetrievalTraits::leaves_out_held).
   std::string retention_policy = "none";
   std::shared_ptr<const RetentionPolicy> own_retention = {};  ///< an embedder's own, in its place
   policies::RetentionOptions retention = {};
   DroppedTokens dropped = DroppedTokens::release;
-  /// With DroppedTokens::keep: the entries' part of what sinks and window leave of the budget; the
+  /// With DroppedTokens::keep: the entries' share of the budget that sinks and window leave; the
   /// rest is selected at each step.
   double held_share = 0.5;
   /// A share is of the tokens so far, so that the budget grows with the sequence; with retention,
@@ -135,7 +135,7 @@ struct RuntimeOptions {
   RowsBelowHost below_host = {};
   PlanningOptions planning = {};
   /// Steps of decoding from one sample of the attention mass to the next
-  /// (SequenceCounters::attention_mass); 0 = none is ever taken, and nothing is kept for one.
+  /// (SequenceCounters::attention_mass); 0 = no samples, and no memory for them.
   ///
   /// A sample is of one KV head in one layer of a sequence's step, each in its turn, so that no
   /// step takes much longer: the mean, over its query heads, of the share of the softmax over all

@@ -1,8 +1,8 @@
-// Looks on while steps select: what traces are made of.
+// Observes the selections of steps, to record traces.
 //
 // For each sequence the calls come in the order of its steps; those of several sequences come at
-// the same time, from their threads. They say all that decides what a resident cache does, so that
-// replaying them gives the same hits, bytes and evictions: up to a sequence's first on_loss. An
+// the same time, from their threads. They carry all inputs of a resident cache, so that a replay
+// gives the same hits, bytes and evictions: up to a sequence's first on_loss. An
 // observer must not call the sequence.
 #pragma once
 
@@ -30,8 +30,8 @@ struct LayerPrompt {
   SequenceId sequence{};
   LayerId layer{};
   TokenRange tokens = {};
-  std::size_t window_begin = 0;  ///< of the token behind it
-  std::size_t placed_begin = 0;  ///< before that where tokens wait for the index
+  std::size_t window_begin = 0;  ///< of the token after the prompt
+  std::size_t placed_begin = 0;  ///< before `window_begin` where tokens wait for the index
 };
 
 /// The rows that one layer of one step wanted from the middle, by positions and by clusters,

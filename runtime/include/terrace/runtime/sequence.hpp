@@ -3,8 +3,8 @@
 // Positions [0, length) lie each in exactly one of
 //   sinks [0, sinks.end) | middle [sinks.end, window.begin) | window [window.begin, length).
 // Sinks and window are in device memory. The middle is on the host; some of its blocks may also lie
-// in device memory, as cached copies or because placement has not had to give them up. Every row is
-// written to the host as it is appended, so leaving the window moves nothing.
+// in device memory, as cached copies or because placement has not had to evict them. Every row is
+// written to the host as it is appended, so a row that leaves the window is not copied.
 //
 // States and calls:
 //   idle       begin_prompt, truncate, pause, fork, read_rows; Runtime::begin_step
@@ -33,7 +33,7 @@ class SequenceState;
 enum class SequencePhase : std::uint8_t { idle = 0, step = 2, paused = 3, lost = 4 };
 
 /// Threads  one thread at a time. A compute queue must outlive the step it is used in, and a
-///          sequence that is lost in it: closing that one waits until the queue is at rest
+///          sequence that is lost in it: closing a lost sequence waits until the queue is quiesced
 class Sequence {
  public:
   ~Sequence();
@@ -79,7 +79,7 @@ class Sequence {
   ///          building an index. This sequence is as before
   [[nodiscard]] Result<std::unique_ptr<Sequence>> fork();
 
-  /// Copies rows of a KV head, each out of the tier that owns it: device for sinks and window, host
+  /// Copies rows of a KV head, each from the tier that owns it: device for sinks and window, host
   /// for the middle.
   ///
   /// Shapes   positions [n], in any order, also twice; target [n, row_bytes]
@@ -117,9 +117,9 @@ class Sequence {
   [[nodiscard]] std::size_t cache_capacity_tokens() const noexcept;
 
   [[nodiscard]] StepSelection selection(LayerId layer) const noexcept;
-  /// Returns the entries of a KV head; none where nothing was decided on.
+  /// Returns the entries of a KV head; no entries before the first decision.
   [[nodiscard]] RetainedEntries entries(LayerId layer, HeadId head) const noexcept;
-  /// Returns what retention has done, and how many entries there are.
+  /// Returns the work that retention has done, and the number of entries.
   [[nodiscard]] RetentionReport retention() const;
   [[nodiscard]] SequenceCounters counters() const noexcept;
   void reset_counters() noexcept;

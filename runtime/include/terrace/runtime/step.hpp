@@ -9,24 +9,24 @@
 //     step->attend(LayerId{l}, tensors);                          // enqueues
 //   }
 //   step->end();                                                // looks after caches, waits
-//   for each sequence: step->status(i)                            // what failed of which
+//   for each sequence: step->status(i)                            // the failure of sequence i
 //   step->begin_next(members);                                  // the next token: no allocation
 //
-// A failure stays with its sequence: the others go on, and their outputs are the same bits as in a
-// batch without it. Outputs depend neither on who else is in a batch nor on the order. Work on the
-// compute queue is shared: where that fails, or a copy that it waits for, the step fails for all of
-// them, and can be taken again.
+// A failure stays with its sequence: the other sequences go on, and their outputs are the same bits
+// as in a batch without it. Outputs depend neither on the other sequences of a batch nor on the
+// order. All sequences share the work on the compute queue: where that work fails, or a copy that
+// it waits for, the step fails for all of them, and can be taken again.
 //
 // Tokens of a prompt (Sequence::begin_prompt) attend exactly: each to all rows up to its own,
 // wherever they lie; rows on the host are streamed through device memory tile by tile.
 // RuntimeOptions::prompts can say that they select instead. Outputs are the same bits however a
-// prompt is cut into pieces. Where nobody announced a prompt, only its first pieces of several
-// tokens count as one prompt, up to the first step of one token, or to begin_prompt(0): announce
-// it, or later bits depend on how it is cut.
+// prompt is cut into pieces. If a prompt was not announced, only its first pieces of several tokens
+// count as one prompt, up to the first step of one token, or to begin_prompt(0): announce it, or
+// later bits depend on how it is cut.
 //
-// Other tokens attend to what the policy selects. Several of them are a draft: they are taken one
-// after the other, and what is accepted has the bits of decoding token by token. Until an index is
-// built they attend exactly, or wait for it (RuntimeOptions::until_ready).
+// Other tokens attend to the rows that the policy selects. Several of them are a draft: they are
+// taken one after the other, and accepted tokens have the bits of decoding token by token. Until an
+// index is built they attend exactly, or wait for it (RuntimeOptions::until_ready).
 #pragma once
 
 #include <cstddef>
@@ -51,9 +51,9 @@ struct StepMember {
 };
 
 struct StepOptions {
-  /// The type of queries and outputs that the layers will bring (StepTensors::dtype). Room to
-  /// convert them is made when the step begins, where rows still give way. A layer that brings
-  /// another type asks for room by itself, and fails where there is none.
+  /// The type of queries and outputs that the layers will bring (StepTensors::dtype). Memory to
+  /// convert them is reserved when the step begins, while rows can still be evicted for it. A layer
+  /// that brings another type asks for memory by itself, and fails if no memory is left.
   Dtype queries = Dtype::f32;
 };
 
@@ -66,7 +66,7 @@ struct StepTensors {
   const float* speculated_query = nullptr;
   void* output = nullptr;  ///< out [tokens, query_heads, head_dim]
   /// The type of queries and outputs. Ops compute in f32: f16 and bf16 are converted by an op
-  /// before and behind them, outputs rounded to the nearest, ties to even.
+  /// before and after them, outputs rounded to the nearest, ties to even.
   Dtype dtype = Dtype::f32;
   /// [sequences], or none. The hints that the policy's traits ask for, for tokens of announced
   /// prompts. Host memory; read in the compute queue's order.
@@ -105,8 +105,8 @@ class Step {
   ///          comes after it says the same, and the step can only be given up
   [[nodiscard]] Status attend(LayerId layer, const StepTensors& tensors);
 
-  /// The same without attention, for an engine with a kernel of its own: `views` [sequences] say
-  /// what each sequence's token attends to; that of a sequence which has failed stays as it is.
+  /// As attend(), but without attention, for an engine with its own kernel: `views` [sequences] say
+  /// what each sequence's token attends to; the view of a failed sequence stays as it is.
   /// The rows are read by work that is enqueued on the compute queue before the step's next call.
   ///
   /// Errors   as attend(), but no output is asked for; invalid_argument: a sequence with several
@@ -122,23 +122,25 @@ class Step {
   ///          which goes by queries
   [[nodiscard]] Status append(LayerId layer, const StepTensors& tensors);
 
-  /// Ends the step, once all layers are enqueued: looks after the caches beside their compute,
+  /// Ends the step, once all layers are enqueued: updates the caches while the device computes,
   /// waits until rows are on the host and compute is done. Each sequence that has not failed gets
-  /// longer by its tokens; the others are idle at their old length.
+  /// longer by its tokens; failed sequences are idle at their old length.
   ///
   /// Errors   invalid_argument: not all layers were attended; else the step has been given up:
-  ///          those of work that the sequences share. status() says what fails of a sequence
+  ///          those of work that the sequences share. status() gives the failure of a sequence
   [[nodiscard]] Status end();
 
-  /// The same, and keeps of each sequence's tokens the first `accepted[i]` alone: the others of a
-  /// draft are dropped, as if they had never been. Errors   also invalid_argument: another count
-  /// than sequences(), or more than a sequence's tokens
+  /// Ends the step as end(), and keeps only the first `accepted[i]` of each sequence's tokens: the
+  /// rejected tokens of a draft are dropped, as if they had never been.
+  ///
+  /// Errors   those of end(); invalid_argument: another count than sequences(), or more than a
+  ///          sequence's tokens
   [[nodiscard]] Status end(std::span<const std::size_t> accepted);
 
-  /// Returns what has failed of a sequence, by its place in the batch: out_of_memory, not_ready, or
-  /// the first error of its work. A sequence that does not come to rest within
-  /// the deadline is lost. One whose prompt was kept in part, and whose window then found no room,
-  /// has kept its tokens and is paused.
+  /// Returns the failure of a sequence, by its place in the batch: out_of_memory, not_ready, or the
+  /// first error of its work. A sequence whose work does not quiesce within the deadline is lost. A
+  /// sequence whose prompt was kept in part, and whose window then found no room, has kept its
+  /// tokens and is paused.
   [[nodiscard]] const Status& status(std::size_t sequence) const noexcept;
 
   [[nodiscard]] std::size_t sequences() const noexcept;
