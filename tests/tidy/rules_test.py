@@ -101,7 +101,7 @@ CASES = {
         ),
         (
             [("core/src/a.cpp", "int a;  // rows, of\n        // which two stay\n")],
-            [("runtime/src/a.cpp", "// Behind a step.\n"), ("a.cpp", "// A row of a block\n")],
+            [("core/src/a.cpp", "// A row of a block\n")],
         ),
         ([("core/a.h", "/* Order    Behind a step */\n")], [("core/a.h", "/* Order  Last */\n")]),
         (

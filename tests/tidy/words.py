@@ -7,8 +7,6 @@ import tokenize
 
 from documents import is_guide
 
-_NOT_YET = {"runtime", "offload"}  # folders whose comments still have to be cleaned
-
 # A sentence begins a passage, a paragraph, an item, a cell or what follows a label or a full stop.
 _BEGIN = r"(?:\A|\n\n|\n(?=\w+ {2})|\n(?:\d+\.|[-*]) |\| |[.?!][\"')`*]*\s)\s*(?:\w+ {2,})?"
 _START = re.compile(_BEGIN + r"(What|Who|Whoever|Whose|Of|Behind)\b")
@@ -54,8 +52,6 @@ def _passages(source):
 
 def words(sources):
     for source in sources:
-        if source.top in _NOT_YET:
-            continue
         for first, passage in _passages(source):
             text = _MARKER.sub("", passage)
             for pattern in (_START, _PHRASE):
