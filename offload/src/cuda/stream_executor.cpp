@@ -178,7 +178,7 @@ void StreamExecutor::note_failure(std::uint64_t number, const Error& error) {
 }
 
 bool StreamExecutor::look_once() {
-  // The second caller leaves it to the one that looks, who looks again at what is done meanwhile.
+  // A second caller returns: the first one also looks at the pieces that are done meanwhile.
   if (looking_.test_and_set(std::memory_order_acquire)) return false;
   bool seen = false;
   while (const std::optional<ToldPiece> first = progress_->first()) {

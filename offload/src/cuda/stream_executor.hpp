@@ -41,7 +41,7 @@ struct StreamSetup {
 /// A stream that an executor uses.
 struct ExecutorStream {
   cudaStream_t stream = nullptr;
-  bool borrowed = false;  ///< else it ends with its executor
+  bool borrowed = false;  ///< otherwise the stream ends with its executor
 };
 
 class StreamExecutor final : public Executor, private WatchedStream {

@@ -117,12 +117,12 @@ class Progress {
     std::shared_ptr<ProgressListener> listener;
   };
 
-  /// Has those who wait look again, after a sequentially consistent store, if one of them waits for
-  /// a piece up to `number`. Waking a thread takes longer than many a piece of work: who waits for
-  /// a later piece sleeps on.
+  /// Wakes waiting threads, after a sequentially consistent store, if one of them waits for a piece
+  /// up to `number`. Waking a thread takes longer than many pieces of work: if all of them wait for
+  /// later pieces, they sleep on.
   void wake_sleepers(std::uint64_t number);
   void wake();
-  /// Notes that somebody waits for a piece.
+  /// Notes that a thread waits for a piece.
   void expect(std::uint64_t number);
 
   std::string name_;

@@ -88,7 +88,7 @@ Result<Ticket> WorkerQueue::enqueue(FunctionRef<void(Piece&)> make) {
 void WorkerQueue::hand_over(Piece* piece) {
   const bool pushed = ready_.push(piece);
   TERRACE_ASSERT(pushed);
-  // By exchange, here and in next_piece(): who comes second sees what the other did before.
+  // By exchange, here and in next_piece(): the second thread sees the earlier writes of the first.
   if (!active_.exchange(true, std::memory_order_acq_rel)) lane_->announce(*this);
 }
 

@@ -2,8 +2,8 @@
 // come back through another. A queue has an order and a failure of its own, whichever other queues
 // the lane serves.
 //
-// A piece that takes little time (Executor::is_brief), and for which nothing is to be waited, is
-// carried out by who enqueues it, unless earlier ones are still with the lane. A queue of such
+// A piece that takes little time (Executor::is_brief), and that waits for nothing, is carried out
+// by the thread that enqueues it, unless earlier pieces are still with the lane. A queue of such
 // pieces never asks for a thread.
 //
 // A full queue holds its caller up until a piece is done, at most `enqueue_timeout` (not_ready).
@@ -68,7 +68,7 @@ class WorkerQueue final : public ExecutedQueue, private LaneMember {
   boost::lockfree::spsc_queue<Piece*> free_;
   Piece* spare_ = nullptr;           ///< the caller's: free, and not in free_
   Piece* head_ = nullptr;            ///< taken out of ready_ and not carried out yet
-  std::atomic<bool> active_{false};  ///< has a turn coming: who enqueues need not announce it
+  std::atomic<bool> active_{false};  ///< has a turn coming: enqueuing need not announce it
   std::shared_ptr<Return> return_;
 };
 

@@ -85,7 +85,7 @@ std::optional<FileTransfer> Container::write_snapshot() {
   if (snapshot_->is_under_way) return std::nullopt;
   snapshot_->is_under_way = true;
   if (!snapshot_->is_whole()) return next_of_snapshot();
-  // Else the machine's end could leave a superblock without the snapshot that it names.
+  // Without a flush, the machine's end could leave a superblock without the snapshot that it names.
   if (!snapshot_->is_flushed) return FileTransfer{.direction = FileTransfer::Direction::flush};
   return next_superblock();
 }

@@ -233,8 +233,8 @@ void Container::pass_over(std::vector<Pair> ring, std::uint64_t newest) {
   asks_for_snapshot_ = true;
 }
 
-/// Writes again what is not there twice. It comes before anything else is written: a snapshot
-/// overwrites one superblock, and may be the last thing that this process does.
+/// Writes missing second copies again, before any other write: a snapshot overwrites one
+/// superblock, and may be the last write of this process.
 Status Container::mend(const StorageFile& file, FileQueue& queue,
                        const std::array<bool, superblock_copies>& superblocks) {
   damage_.blocks += static_cast<std::uint64_t>(std::ranges::count(superblocks, false));

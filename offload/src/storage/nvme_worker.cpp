@@ -484,7 +484,7 @@ void NvmeStore::Worker::finish(const Work& work, const Status& status) {
 void NvmeStore::Worker::conclude(const Work& work, const Status& status) {
   work.request->status = status;
   if (--work.batch->left > 0) return;
-  publish_usage();  // before anybody knows that the batch is done
+  publish_usage();  // before any caller can see that the batch is done
   batches_.finish(*work.batch);
 }
 

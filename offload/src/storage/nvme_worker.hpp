@@ -87,7 +87,7 @@ class NvmeStore::Worker {
   void begin_drop(Work work);
   void begin_find(Work work);
   void send(Passage passage, FileTransfer::Direction direction);
-  /// Takes back what a put was given that comes to nothing.
+  /// Frees the extent reserved by a failed put.
   void take_back(const Passage& passage);
   /// Returns whether nothing is written, and requests have ended instead.
   bool write_records();

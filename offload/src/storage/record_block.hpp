@@ -21,8 +21,8 @@ namespace terrace::offload {
 class PartChecksums {
  public:
   PartChecksums() = default;
-  /// Computes those of a page's parts. Each is of key, number and bytes: a part at another's place
-  /// is wrong there.
+  /// Computes the checksums of a page's parts. Each covers key, number and bytes: a part at the
+  /// place of another part does not match there.
   PartChecksums(PageKey key, std::span<const std::byte> page, const PageParts& parts);
   /// Takes over the first checksum, and the bytes of the other ones.
   PartChecksums(std::uint64_t first, std::span<const std::byte> more);

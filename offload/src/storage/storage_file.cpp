@@ -111,7 +111,7 @@ Result<bool> StorageFile::lock() {
     return cannot_write(path_, reason);
   }
   TERRACE_TRY(measure());
-  is_made_ = is_made_ && bytes_ == 0;  // else another was faster
+  is_made_ = is_made_ && bytes_ == 0;  // otherwise another process was faster
   return true;
 }
 

@@ -91,7 +91,7 @@ void ThreadedQueue::do_submit(std::span<const FileTransfer> transfers) {
 
 std::size_t ThreadedQueue::do_reap(std::span<FinishedTransfer> finished, Duration timeout) {
   std::unique_lock lock(mutex_);
-  // A day is as good as for ever: who waits asks again.
+  // A day is as good as for ever: the waiting thread asks again.
   news_.wait_for(lock, std::min<Duration>(timeout, std::chrono::hours(24)),
                  [&] { return !ended_.empty() || woken_; });
   woken_ = false;

@@ -1,4 +1,4 @@
-// The host backend: always there, and the specification of the others.
+// The host backend: always there, and the specification of the other backends.
 //
 //   auto backend = HostBackend::create({.device_memory_limit = 1 << 30, .device_threads = 4});
 //   auto compute = (*backend)->make_queue({.name = "compute"});

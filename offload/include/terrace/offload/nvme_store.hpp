@@ -99,24 +99,24 @@ struct NvmeStoreState {
 /// Threads  safe from any thread
 class NvmeStore final : public Store {
  public:
-  /// Where it fails, the file is as it was, and one that was made is gone.
+  /// Opens a store. If this fails, an existing file is unchanged, and a new file is removed.
   ///
   /// Errors   those of StorageFile::open and FileQueue::open; of a file that is there: io_error: no
   ///          container, or one whose directory cannot be read; invalid_argument: of other
   ///          contents; unsupported: of another version
   [[nodiscard]] static Result<std::unique_ptr<NvmeStore>> open(const NvmeStoreOptions& options);
 
-  /// Ends requests that are under way, and cancels those not yet begun. Where the disk does not
-  /// answer for the queue's patience, what its transfers use is never freed, and the file stays
-  /// locked until the process ends; memory of the requests must stay, too, and their batches are
-  /// never done.
+  /// Ends requests that are under way, and cancels requests not yet begun. If the disk does not
+  /// answer within the queue's patience, the resources of its transfers are never freed, and the
+  /// file stays locked until the process ends; memory of the requests must stay, too, and their
+  /// batches are never done.
   ~NvmeStore() override;
 
   [[nodiscard]] std::string_view name() const noexcept override { return "nvme"; }
   void cancel(const StoreTicket& ticket) noexcept override;
 
-  /// Rounding is up to StorageFile::alignment. Right as soon as the store is open; nothing in a
-  /// child of fork().
+  /// Returns the use of the file, rounded up to StorageFile::alignment. Exact as soon as the store
+  /// is open; zero in a child of fork().
   [[nodiscard]] StoreUsage usage() const override;
 
   [[nodiscard]] NvmeStoreState state() const;
