@@ -14,7 +14,7 @@ class Journal {
   Journal(SelectionObserver* observer, SequenceId sequence) noexcept
       : observer_(observer), sequence_(sequence) {}
 
-  /// Whether anybody listens: what takes time to gather is gathered then alone.
+  /// Whether there is an observer: data that takes time to gather is gathered only for one.
   [[nodiscard]] bool listens() const noexcept { return observer_ != nullptr; }
 
   void note_share(std::size_t sharers) const {

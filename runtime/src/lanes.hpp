@@ -20,7 +20,7 @@ class Lanes {
   [[nodiscard]] Queue& cluster() const noexcept {
     return *queues_[3];
   }  ///< host: steps wait for it
-  /// Host work that no step waits for; null where there is none.
+  /// The queue of host work that no step waits for; null if there is no such queue.
   [[nodiscard]] Queue* refresh() const noexcept { return queues_[4].get(); }
 
   struct Rest {

@@ -212,7 +212,7 @@ policies::BudgetTerms RuntimeOptions::budget_terms(std::size_t tokens) const noe
                               .window_share = window_share,
                               .retains = own_retention != nullptr || retention_policy != "none"};
   if (budget.kind == TokenBudget::Kind::share) {
-    // Sinks stay as many while a budget grows, since an index begins behind them.
+    // The number of sinks is fixed while a budget grows, since an index begins after them.
     const std::size_t needed = terms.retains ? 1 : sink_tokens + 3;
     terms.budget_tokens = std::max({terms.budget_tokens, budget_min, needed});
   }

@@ -193,7 +193,7 @@ Result<std::byte*> RuntimeState::take_cluster_block() {
 }
 
 void RuntimeState::reserve_cluster_blocks(std::size_t count) {
-  // Slab by slab: who needs a block meanwhile does not wait for all of them.
+  // Slab by slab: a caller that needs a block meanwhile does not wait for all slabs.
   const auto add_slab = [&] {
     const std::lock_guard lock(pool_mutex_);
     return cluster_blocks_->reserve_more(count);

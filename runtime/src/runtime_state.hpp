@@ -94,7 +94,7 @@ class RuntimeState {
   /// Device memory that is held for blocks, in use or not.
   std::size_t block_pool_bytes();
 
-  /// Lends memory for a step, with whatever an earlier one had allocated in it.
+  /// Lends memory for a step, with the buffers that an earlier step has allocated.
   std::unique_ptr<StepMemory> lend_step_memory();
   /// No work uses it any more.
   void take_back(std::unique_ptr<StepMemory> memory) noexcept;
@@ -148,8 +148,8 @@ class RuntimeState {
     return fail(Errc::invalid_argument, "the runtime was closed before {}", who);
   }
 
-  /// Errors: invalid_argument: no queue of the backend's device. Tickets of others mean nothing to
-  /// it, nor does it see their memory.
+  /// Errors: invalid_argument: no queue of the backend's device. The backend does not know tickets
+  /// or memory of other devices.
   [[nodiscard]] Status check_compute(Queue& queue) const;
 
   /// Errors: invalid_argument: no sequence has so many tokens, or sizes of them would wrap.
@@ -172,7 +172,7 @@ class RuntimeState {
   RuntimeState(RuntimeOptions options, std::unique_ptr<Backend> backend, Policies policies,
                IndexLayout layout);
 
-  /// With a store below the host, pages leave a part of the host's memory to others.
+  /// With a store below the host, pages leave a part of the host's memory to other data.
   void limit_pages() noexcept;
 
   std::unique_ptr<Parallel> cluster_threads_;

@@ -131,7 +131,7 @@ void ClusterCache::list_rows_of(UnitKey unit) {
   const std::span<const std::uint32_t> members = layer_.index.members.of(unit);
   const std::size_t staged = rows.size();
   if (staged == members.size()) return;
-  // The others are on the host.
+  // The other rows are on the host.
   std::ranges::sort(rows, {}, &UnitRow::position);
   std::size_t next = 0;
   for (const std::uint32_t member : members) {

@@ -138,7 +138,7 @@ class ClusterSlots {
  private:
   static constexpr std::uint32_t none = 0xffffffffU;
 
-  /// Takes the lowest free slot, or where its block cannot be had one of a block that is there.
+  /// Takes the lowest free slot; if memory for its block is short, a slot in an existing block.
   Result<std::uint32_t> take_slot(TakeBlock take_block);
   [[nodiscard]] std::uint32_t free_slot_in_a_block() const noexcept;  ///< none: all are taken
   /// Takes a unit's slots and chains them. On an error it has none.

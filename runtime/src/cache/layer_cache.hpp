@@ -26,7 +26,7 @@ class LayerCache {
   // Room.
 
   /// Makes room for what is kept of a sequence of `length` tokens, `slots` slots at most.
-  /// Errors: those of options and queues; short memory is none, the layer keeps less then.
+  /// Errors: those of options and queues. Short memory is no error: the layer keeps less then.
   virtual Status reserve(std::size_t /*slots*/, std::size_t /*length*/) { return {}; }
   /// Keeps so many slots at most from now on. Changes must have been awaited.
   virtual void resize(std::size_t /*slots*/) {}
@@ -46,7 +46,7 @@ class LayerCache {
   /// Counts what the layer's selection wanted, as the host has it now; decides what to keep and
   /// what to give up for it, and begins to copy.
   virtual Status take_step() { return {}; }
-  /// Counts alone: others of the same step follow, and the last token's selection decides.
+  /// Counts alone: other tokens of the same step follow, and the last token's selection decides.
   virtual void count_token() {}
   /// Begins to copy what needs rows from the host, beside compute.
   virtual Status send_changes() { return {}; }

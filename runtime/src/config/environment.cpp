@@ -62,7 +62,7 @@ std::string_view nearest_key(std::string_view variable) {
   return nearest_config_key(as_key);
 }
 
-/// True where a key's name is so near that the variable is a slip, and hardly another's.
+/// True where a key's name is so near that the variable is a slip, and hardly another program's.
 bool is_slip(const EnvironmentVariable& variable) {
   constexpr std::size_t word_characters_min = 4;  // any two shorter ones are near: IP and ISA
   return is_unknown(variable) && variable.name != plugin_variable &&

@@ -29,7 +29,7 @@ class DeviceIndexes {
 
   /// Makes room for indexes of so many chunks. Errors: out_of_memory, not_ready.
   virtual Status reserve(std::size_t chunks) = 0;
-  /// Gives up memory behind so many chunks. Nothing may read it.
+  /// Gives up memory after the first `chunks` chunks. No work may read it.
   virtual void trim(std::size_t chunks) = 0;
   /// Gives all device memory up.
   virtual void reset() = 0;

@@ -129,7 +129,7 @@ Status IndexBuilder::await(FunctionRef<void()> come_to_rest) {
 }
 
 Status IndexBuilder::build_again(std::span<Layer* const> failed, FunctionRef<void()> come_to_rest) {
-  // The rows are all there. A failure takes what stands behind it on its queue with it.
+  // The rows are all there. A failure also fails the later work on its queue.
   come_to_rest();
   for (const auto& layer : layers_) room_.device().mark_stale(*layer);
   for (Layer* const layer : failed) {

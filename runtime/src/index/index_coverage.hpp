@@ -25,7 +25,7 @@ struct IndexCoverage {
   /// where nothing does that reaches beyond it.
   [[nodiscard]] std::size_t remembered_from(std::size_t position,
                                             std::size_t indexed_together) const noexcept;
-  /// Returns where the batch begins that the token at `position` belongs to, or is behind.
+  /// Returns where the batch begins that the token at `position` belongs to, or comes after.
   [[nodiscard]] std::size_t batch_of(std::size_t position) const noexcept;
   /// Returns where each batch that is not coded before `end` ends.
   [[nodiscard]] std::vector<std::size_t> ends_behind(std::size_t end) const;

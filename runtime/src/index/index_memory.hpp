@@ -22,8 +22,8 @@ class IndexMemory {
   [[nodiscard]] Status reserve(Backend& backend, const IndexLayout& layout,
                                std::size_t chunk_count);
 
-  /// Gives up memory for chunks behind `chunk_count`, as far as whole slabs are of these. Nothing
-  /// may read or write them.
+  /// Gives up memory for chunks from `chunk_count` on, as far as they fill whole slabs. No work may
+  /// read or write them.
   void trim(const IndexLayout& layout, std::size_t chunk_count) noexcept;
 
   /// Takes over what another one of the host holds. Errors: out_of_memory.

@@ -198,8 +198,9 @@ void IndexUpkeep::cut() {
     layer->index.members_stale = true;
     std::erase_if(coverage.lost_ends, [&](std::size_t end) { return end > length; });
     if (coverage.tokens.end <= length) continue;
-    // No part of the index that stands for several tokens may remember one that is gone. Where
-    // indexing the others again fails, it is tried again, and reported, when the next step begins.
+    // No part of the index that stands for several tokens may remember one that is gone. If
+    // indexing the remaining tokens again fails, it is tried again, and reported, when the next
+    // step begins.
     const std::size_t kept = coverage.remembered_from(length, together);
     const bool nothing_is_left = kept == coverage.tokens.begin && kept < length;
     if (nothing_is_left && builder_.build(*layer, {kept, length}, {})) continue;
@@ -231,7 +232,7 @@ void IndexUpkeep::forget_lost_coding() {
     LayerIndex& index = layer->index;
     IndexCoverage& coverage = index.coverage;
     room_.device().mark_stale(*layer);
-    if (index.building) continue;     // who waits for the build sees to it
+    if (index.building) continue;     // the call that waits for the build handles it
     if (poll(index.coded)) continue;  // done, or still under way
     index.coded = {};
     const std::vector<std::size_t> lost = coverage.ends_behind(coverage.coded_before);

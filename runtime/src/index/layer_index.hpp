@@ -74,7 +74,7 @@ struct LayerIndex {
   void read_members(const SequenceContext& context);
 
  private:
-  /// The chunk in which an index of these tokens ends; null where that is full, or there is none.
+  /// The chunk in which an index of these tokens ends; null if that chunk is full, or missing.
   [[nodiscard]] std::byte* open_chunk(const IndexLayout& layout, TokenRange tokens) const noexcept;
 };
 

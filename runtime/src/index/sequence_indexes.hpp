@@ -1,4 +1,5 @@
-// The indexes of a sequence, all layers: their memory, and who builds, extends and renews them.
+// The indexes of a sequence, all layers: their memory, and the parts that build, extend and renew
+// them.
 #pragma once
 
 #include "index_builder.hpp"

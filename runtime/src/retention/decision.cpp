@@ -136,8 +136,7 @@ class Decision {
     }
   }
 
-  /// Weights [group, rows] that the last queries give to the candidates, and behind these to sinks
-  /// and window.
+  /// Weights [group, rows] that the last queries give to the candidates, then to sinks and window.
   [[nodiscard]] std::vector<float> weights_of(std::size_t head) const {
     const LastQueries::Run& last = flush_.last_queries;
     const KvShape& shape = flush_.shape;

@@ -14,7 +14,7 @@
 
 namespace terrace {
 
-/// Parts of the memory, one behind the other. Rows come first, the largest part: of each KV head as
+/// Parts of the memory, one after the other. Rows come first, the largest part: for each KV head as
 /// many as it has room for. The parts that attention reads beside them have as many places each.
 struct EntryLayout {
   EntryLayout() = default;
@@ -49,8 +49,8 @@ struct EntryLayout {
 
 class EntryMemory {
  public:
-  /// Has memory of that layout; what was in it stays only where the layout was the same. Errors:
-  /// out_of_memory; there is none then.
+  /// Allocates memory of that layout; its contents stay only where the layout was the same. Errors:
+  /// out_of_memory; no memory is held then.
   Status reserve(Backend& backend, const EntryLayout& layout, Tier tier);
   void reset() noexcept {
     memory_.reset();
@@ -76,8 +76,8 @@ class EntryMemory {
     return at<std::uint32_t>(layout_.counts_at());
   }
 
-  /// Lists the copying of the first `counts` rows of each KV head from memory of the same layout,
-  /// and of all that lies behind the rows.
+  /// Lists the copies of the first `counts` rows of each KV head from memory of the same layout,
+  /// and of all parts after the rows.
   void list_copies(const EntryMemory& from, std::vector<CopyExtent>& extents) const;
 
  private:

@@ -24,7 +24,7 @@ void LastQueries::list_copies(TokenRange tokens, const float* query, std::size_t
   if (positions_.empty()) return;
   const std::size_t window = positions_.size() / 2;
   // Queries of the same positions, of tokens that were rejected, are of no use; nor are those that
-  // no token looks back to. The others stay, for these tokens may be rejected.
+  // no token looks back to. Other queries stay, for these tokens may be rejected.
   for (std::size_t& position : positions_) {
     const bool stays = position < tokens.begin && position + window >= tokens.begin;
     if (!stays) position = none;

@@ -1,5 +1,5 @@
 // Ratings that a retention policy gives tokens as they come, from their keys before RoPE. Keys are
-// copied behind the work that produces them, and rated on the host beside compute.
+// copied after the work that produces them, and rated on the host while the device computes.
 #pragma once
 
 #include <memory>

@@ -16,8 +16,8 @@ Status SequenceRows::check_pages(std::size_t length) const {
 }
 
 Status SequenceRows::reclaiming_for(std::size_t length, FunctionRef<Status()> reserve) const {
-  // Pages that a prompt had taken before it was refused would stay with the pool, and all memory
-  // could be theirs.
+  // Pages taken for a prompt that is then refused would stay with the pool, and could fill all
+  // memory.
   return context_.reclaiming([&]() -> Status {
     TERRACE_TRY(check_pages(length));
     return reserve();
@@ -56,8 +56,8 @@ void SequenceRows::place_spare(std::size_t position) {
   // Blocks that hold tokens of an earlier prompt and were spilled are on the host only.
   const std::size_t begin = divide_up(context_.length, context_.block_tokens());
   for (const auto& layer : layers_) {
-    // Newest first, at the cost of the oldest: up to the end no block is missing behind one that
-    // is there.
+    // Newest first, at the cost of the oldest: from the first present block to the end, no block is
+    // missing.
     for (std::size_t block = layer->rows.blocks(); block-- > begin;) {
       if (!layer->rows.absent(block)) continue;
       Result<std::byte*> slot = context_.runtime.take_spare_block();
@@ -78,8 +78,8 @@ Status SequenceRows::load_needed() {
     if (loaded) loaded = take_needed(*layer, loading);
   }
   if (loaded) loaded = load(loading);
-  // Only what has arrived is there. A slot that is still being written is kept for later refills,
-  // which come behind that.
+  // Only blocks that have arrived are there. A slot that is still being written is kept for later
+  // refills, which come after that write.
   const bool under_way = !loaded && loaded.error().code == Errc::not_ready;
   for (const Loading& one : loading) {
     if (loaded) {
@@ -114,7 +114,7 @@ Status SequenceRows::take_needed(Layer& layer, std::vector<Loading>& loading) {
 Status SequenceRows::load(std::span<const Loading> loading) {
   if (loading.empty()) return {};
   const Status enqueued = load_layers(loading);
-  // Copies of some layers may be under way behind a failure, too.
+  // Copies of some layers may be under way after a failure, too.
   TERRACE_ASSIGN(const Ticket loaded, context_.lanes.refill().record());
   TERRACE_TRY(context_.await(WaitReason::refill, loaded));
   return enqueued;

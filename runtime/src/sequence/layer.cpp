@@ -95,7 +95,7 @@ Result<HostRows> Layer::host_rows(std::span<const std::uint32_t> blocks) {
   if (away > 0) context_.count_wait(WaitReason::rows, begin);
   context_.counters.store.read += (away - rows.away_pages()) * context_.runtime.block_bytes();
   if (brought) return kept;
-  // All that could leave has left: who called has nothing to try again.
+  // All pages that could leave have left: the caller has nothing to try again.
   Error error = brought.error();
   error.lacks.reset();
   return tl::unexpected(error);

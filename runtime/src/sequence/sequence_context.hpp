@@ -69,9 +69,9 @@ struct SequenceContext : SequenceCourse {
   [[nodiscard]] bool selects() const noexcept { return traits().selects; }
   /// Whether entries are made of tokens that leave the window.
   [[nodiscard]] bool retains() const noexcept { return runtime.retention != nullptr; }
-  /// Whether the others of these tokens are gone.
+  /// Whether tokens that leave the window without an entry are gone.
   [[nodiscard]] bool drops() const noexcept { return runtime.drops(); }
-  /// Whether they stay, to be selected.
+  /// Whether these tokens stay, to be selected.
   [[nodiscard]] bool holds() const noexcept { return runtime.holds(); }
   [[nodiscard]] bool keeps_everything() const noexcept { return traits().keeps_everything; }
   [[nodiscard]] bool is_dense(std::size_t layer) const noexcept {

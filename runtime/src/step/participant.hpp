@@ -29,7 +29,7 @@ class Participant {
   Status check_turn(LayerId layer, const StepInput& input, Queue& compute) const;
   /// Lets changes of the cache take effect, and says what the token attends to.
   Status open_layer(LayerId layer, const StepInput& input, Queue& compute);
-  /// Adds to `stores` how new rows get into device memory; the others have no room there.
+  /// Adds to `stores` how new rows get into device memory; rows not listed have no room there.
   void list_stores(std::vector<StoreRows>& stores) const;
   /// The new rows are in device memory, but for those that note_stored() sends to the host.
   Status note_stored(Ticket stored, Queue& compute);

@@ -103,7 +103,7 @@ Result<bool> Participant::prepare(bool indexed) {
     if (!prompt_) TERRACE_TRY(parts_.retention.start_if_due());
     TERRACE_ASSIGN(indexed, has_indexes());
   }
-  // In the middle of a draft no memory can be taken from others.
+  // In the middle of a draft, no memory can be taken from other sequences.
   if (indexed && tokens_ > 1 && !prompt_) {
     TERRACE_TRY(context_.reclaiming(
         [&] { return parts_.indexes.room.reserve(context_.length + tokens_); }));
@@ -172,7 +172,7 @@ void Participant::give_back(const Status& refused, std::size_t blocks, LentStepM
   parts_.rows.trim(blocks);
   static_cast<void>(parts_.recovering(refused));
   context_.journal.note_loss();
-  // Buffers that would fit so many tokens are too large for the others.
+  // Buffers sized for so many tokens are too large for smaller steps and other sequences.
   if (refused.error().code != Errc::out_of_memory || tokens_ == 1) return;
   if (!parts_.come_to_rest()) return;
   for (const auto& layer : parts_.layers) {
@@ -202,8 +202,8 @@ Status Participant::try_reserve(LentStepMemory& memory) {
          .together = exact_,
          .of_prompt = prompt_}));
   }
-  // The cache takes the rest: blocks that it takes before are spilled for the others, and taken
-  // again.
+  // The cache comes last and takes the remaining memory: blocks that it took earlier would be
+  // spilled for the other parts, and taken again.
   return parts_.cache.reserve(length);
 }
 

@@ -149,7 +149,7 @@ Status Participant::prepare_prompt() {
 }
 
 Status Participant::end_prompt() {
-  // Else the next step does it, once it can.
+  // Otherwise the next step indexes it, once it can.
   return may_use_indexes() ? index_prompt() : Status{};
 }
 

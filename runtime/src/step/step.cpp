@@ -103,7 +103,7 @@ Status Step::State::check_outputs(const StepTensors& tensors) const {
   const KvShape& shape = runtime_.shape();
   const TokenVectors outputs{tensors.output, tensors.output_stride};
   TERRACE_TRY(terrace::check_outputs(shape, outputs, tensors.dtype, token_count()));
-  // Others are converted into memory of the step's own.
+  // Types other than f32 are converted into memory of the step's own.
   if (tensors.dtype != Dtype::f32) return {};
   const bool token_by_token = std::ranges::none_of(
       batch_.members(),

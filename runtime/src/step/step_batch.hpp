@@ -13,7 +13,7 @@ class StepBatch {
  public:
   struct Member {
     Participant* participant = nullptr;
-    Status status = {};  ///< what failed of this one; the others go on without it
+    Status status = {};  ///< the member's failure; other members go on without it
   };
 
   StepBatch(RuntimeState& runtime, LentStepMemory& memory) noexcept
@@ -66,8 +66,8 @@ class StepBatch {
   /// Selects for the token of that number in each member.
   Status select(std::size_t number, Queue& compute);
   void list_selecting(std::size_t number, Queue& compute);
-  /// Has the rows on the host that members select of those below it. The others wait for them. A
-  /// member fails whose rows cannot be had. Nothing is enqueued where no row is below the host.
+  /// Promotes selected rows from the store to the host. All members wait for them. A member fails
+  /// whose rows cannot be promoted. Nothing is enqueued where no row is below the host.
   Status bring_selected(Queue& compute);
   Status attend_selected(std::size_t number, std::span<const StepOutput> outputs, Queue& compute);
   /// How many tokens a member has, at most, that select one by one.

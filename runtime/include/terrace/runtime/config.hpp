@@ -56,17 +56,17 @@ inline constexpr std::size_t config_file_bytes_max = std::size_t{256} << 10;
 [[nodiscard]] Status apply_config_text(Config& config, std::string_view yaml,
                                        std::string_view name);
 
-/// Reads the variables that name a key into `config` and passes over all others: a platform may set
-/// variables that begin with TERRACE_, too.
+/// Reads the variables that name a key into `config` and ignores all other variables: a platform
+/// may set variables that begin with TERRACE_, too.
 ///
 /// Errors   invalid_argument: a value that is not accepted
 [[nodiscard]] Status apply_environment(Config& config,
                                        std::span<const EnvironmentVariable> environment);
 
 /// Refuses the first variable that begins with TERRACE_ and sets nothing, where a key has nearly
-/// that name: a slip, such as TERRACE_CACHE_POLCY. Others are passed over, as those of the vLLM
-/// plugin and of a service that Kubernetes calls terrace. For embedders without a place for
-/// warnings.
+/// that name: a slip, such as TERRACE_CACHE_POLCY. Other variables are ignored, such as those of
+/// the vLLM plugin and of a service that Kubernetes calls terrace. For embedders without a place
+/// for warnings.
 ///
 /// Errors   invalid_argument: names the variable and the nearest that a key has
 [[nodiscard]] Status refuse_slips(std::span<const EnvironmentVariable> environment);

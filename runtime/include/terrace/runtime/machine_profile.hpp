@@ -1,6 +1,6 @@
 // The figures measured on a machine: one versioned YAML file that benchmarks write and that
-// planning, simulation and reports read. Each benchmark replaces its own section and keeps the
-// others.
+// planning, simulation and reports read. Each benchmark replaces its own section and keeps all
+// other sections.
 //
 //   version: 1
 //   date: 2026-03-01

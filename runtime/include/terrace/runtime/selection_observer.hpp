@@ -84,10 +84,10 @@ class SelectionObserver {
   virtual void on_prompt(const LayerPrompt& prompt) = 0;
   virtual void on_selection(const LayerSelection& selection) = 0;
   virtual void on_step_end(const StepTraffic& traffic) = 0;
-  /// A step was given up or could not begin, or device memory was too small for what the cache was
-  /// to keep. No call says what the cache holds from now on.
+  /// A step was given up or could not begin, or device memory was too small for the units that the
+  /// cache was to keep. The contents of the cache are not known from now on.
   virtual void on_loss(SequenceId sequence) = 0;
-  /// All that the sequence had in device memory is given up; on_load says what comes back.
+  /// The sequence gives up all its device memory; on_load lists the data that comes back.
   virtual void on_pause(SequenceId sequence) = 0;
   virtual void on_load(const LayerLoad& load) = 0;
   /// The last call for a sequence.

@@ -43,13 +43,14 @@ class Sequence {
   /// Announces that the next `tokens` tokens are a prompt, or more of one, that comes in steps
   /// (Runtime::begin_step) in pieces of any size. Its tokens attend exactly, and are indexed
   /// together: where there is memory, and no index is being built, each layer as soon as the step
-  /// of the last piece has stored its rows, else after that step. 0 ends a prompt that will not
-  /// come whole: its tokens so far are indexed. truncate() ends it, too. A step brings no more
+  /// of the last piece has stored its rows, otherwise after that step. 0 ends a prompt that will
+  /// not come whole: its tokens so far are indexed. truncate() ends it, too. A step brings no more
   /// tokens than the prompt lacks.
   ///
   /// Errors   invalid_argument: the sequence is not idle, or would get too long; those of indexing
-  ///          what is there, before a prompt begins or where it ends: out_of_memory, not_ready. A
-  ///          prompt that was to begin has not; one that was to end has, and is indexed later
+  ///          present tokens, before a prompt begins or where it ends: out_of_memory, not_ready.
+  ///          After an error, a new prompt has not begun; a prompt that was to end has ended, and
+  ///          is indexed later
   [[nodiscard]] Status begin_prompt(std::size_t tokens);
 
   /// Whether the next step would wait for no index to be built.
