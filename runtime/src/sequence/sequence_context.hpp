@@ -32,12 +32,12 @@ struct ResolvedBudget {
 struct SequenceCourse : ResolvedBudget {
   SequencePhase phase = SequencePhase::idle;
   std::size_t length = 0;
-  TokenRange prompt;             ///< that comes in steps, or came
+  TokenRange prompt;             ///< the last prompt, which comes in steps, or came
   bool prompt_comes = false;     ///< its tokens are not all there, or not indexed
-  bool prompt_selects = false;   ///< its tokens attend to what is selected of the tokens before it
-  bool prompt_given = false;     ///< there has been one, whichever way it came
+  bool prompt_selects = false;   ///< its tokens select among the tokens before it
+  bool prompt_given = false;     ///< a prompt was given, announced or not
   bool has_decoded = false;      ///< a token outside of prompts has been attended
-  bool is_behind_prompt = true;  ///< none has since the last prompt
+  bool is_behind_prompt = true;  ///< no token was decoded since the last prompt
   std::size_t retained_end = 0;  ///< tokens before it are sinks, or retention has decided on them
   std::size_t flushes_from = 0;  ///< no flush is due before that length
 };
@@ -141,12 +141,12 @@ struct SequenceContext : SequenceCourse {
     counters.waits[static_cast<std::size_t>(reason)] += clock().now() - begin;
   }
 
-  /// Counts what looking after the cache has taken since `begin`. Compute that ends before it does
-  /// is taken to hide nothing of it.
+  /// Counts the time of cache upkeep since `begin`. Compute that ends before the upkeep is taken to
+  /// hide nothing of it.
   void count_upkeep(TimePoint begin);
 
-  /// Tries `reserve` again after each block that some sequence could spare. Blocks that spilling
-  /// takes from this sequence, `reserve` must take back after everything that can make it fail.
+  /// Tries `reserve` again after each block that some sequence could spare. Spilling may evict this
+  /// sequence's blocks: `reserve` must place blocks last, after all calls that can fail.
   Status reclaiming(FunctionRef<Status()> reserve) const;
 
   /// Copies at once and waits for it. Past the deadline the context keeps `on_host`, the memory of

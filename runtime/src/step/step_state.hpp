@@ -44,7 +44,7 @@ class Step::State {
   Status convert_queries(const StepTensors& tensors);
   Status enqueue_converted(LayerId layer, const StepTensors& tensors);
   Status reserve_converted();
-  /// Hands out f32 in place of what the engine has.
+  /// Hands out f32 in place of the engine's tensors.
   void hand_out_in_f32(const StepTensors& tensors);
   /// Tokens of the step, and the places of each member's first one: where the engine has them, or
   /// converted, where those of members alone follow each other.

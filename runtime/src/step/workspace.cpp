@@ -166,7 +166,7 @@ FetchRows Workspace::fetch(const Layer& layer, const HostRows& rows) const noexc
 
 PseudoEntries Workspace::pseudo(const Layer& layer) const noexcept {
   const RetrievalTraits& traits = context_.traits();
-  // Attention itself makes those of rests.
+  // Attention itself makes the pseudo-entries of rests.
   if (!layer.token().selected || !traits.gives_pseudo_entries || traits.estimates_rest) return {};
   return {.rows = pseudo_rows_.as<const std::byte*>(),
           .bias = pseudo_bias_.as<float>(),

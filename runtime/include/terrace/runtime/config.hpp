@@ -72,7 +72,7 @@ inline constexpr std::size_t config_file_bytes_max = std::size_t{256} << 10;
 [[nodiscard]] Status refuse_slips(std::span<const EnvironmentVariable> environment);
 
 /// Returns a line for each variable that begins with TERRACE_ and sets nothing: mostly a slip.
-/// Those that Kubernetes sets for a service of that name are passed over.
+/// Variables that Kubernetes sets for a service of that name are ignored.
 [[nodiscard]] std::vector<std::string> unknown_variables(
     std::span<const EnvironmentVariable> environment);
 

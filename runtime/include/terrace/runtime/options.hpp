@@ -139,10 +139,10 @@ struct RuntimeOptions {
   ///
   /// A sample is of one KV head in one layer of a sequence's step, each in its turn, so that no
   /// step takes much longer: the mean, over its query heads, of the share of the softmax over all
-  /// tokens so far that sinks, window, selected rows and entries of one token got. That of a
+  /// tokens so far that sinks, window, selected rows and entries of one token got. The sample of a
   /// draft is of its first token, accepted or not. Steps that attend to everything have a mass
-  /// of 1. Samples are taken where the step ends, on the thread that ends it, beside the device's
-  /// work.
+  /// of 1. Samples are taken where the step ends, on the thread that ends it, while the device
+  /// works.
   ///
   /// Cost     the queries of a KV head, copied to the host; then one reading of its keys there.
   ///          Meanwhile 8 bytes a token, and 8 a token and query head, are allocated
