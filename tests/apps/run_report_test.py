@@ -37,7 +37,7 @@ RUN = {
               "hit_rate_tokens": NUMBER, "hit_rate_units": NUMBER, "admitted": COUNT,
               "evicted": COUNT, "refused": COUNT},
     "index_bytes": COUNT,
-    "bytes": BYTES, "bytes_per_token": BYTES,
+    "bytes": BYTES, "bytes_per_token": BYTES, "tiers": {"nvme": None},
     "seconds": {"prefill": NUMBER, "prefill_without_clustering": NUMBER,
                 "decode_per_token": NUMBER} | {part: NUMBER for part in PARTS},
     "attend_bytes_per_second": NUMBER,

@@ -39,7 +39,7 @@ TEST_P(MemoryContract, RefusesWhatIsOverTheLimitAndNamesTheNumbers) {
   EXPECT_THAT(
       std::string(refused.error().message()),
       HasSubstr(
-          "device.memory is 1 MiB, 1024 KiB in use (cache 1024 KiB); 101 B more wanted for cache"));
+          "device.memory is 1 MiB, 1024 KiB in use (kv 1024 KiB); 101 B more wanted for cache"));
   EXPECT_TRUE(backend_->allocate({.bytes = 100}));
   EXPECT_TRUE(backend_->allocate({.bytes = 101, .tier = Tier::host}));
 }
