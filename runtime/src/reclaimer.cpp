@@ -12,6 +12,10 @@ bool lacks(Tier tier, const Status& reserved) noexcept {
          reserved.error().lacks == tier;
 }
 
+constexpr auto spill_if_idle = [](SequenceState& sequence) {
+  return sequence.is_idle() && sequence.spill_one();
+};
+
 }  // namespace
 
 void Reclaimer::enter(SequenceState& sequence) {
@@ -57,7 +61,7 @@ bool Reclaimer::exceeds_limit(Tier tier) const noexcept {
 
 Status Reclaimer::shrink(Tier tier) {
   const auto take = [&](SequenceState& other) {
-    if (tier == Tier::device) return other.is_idle() && other.spill_one();
+    if (tier == Tier::device) return spill_if_idle(other);
     return other.may_send_rows_away() && other.send_rows_away(/*patient=*/false).value_or(0) > 0;
   };
   bool may_take = tier == Tier::device || runtime_.mover() != nullptr;
@@ -73,10 +77,7 @@ Status Reclaimer::shrink(Tier tier) {
 }
 
 bool Reclaimer::spill(SequenceState& requester) {
-  const bool spilled =
-      requester.spill_one() || take_from_other(&requester, [](SequenceState& other) {
-        return other.is_idle() && other.spill_one();
-      });
+  const bool spilled = requester.spill_one() || take_from_other(&requester, spill_if_idle);
   runtime_.trim_pools();
   return spilled;
 }

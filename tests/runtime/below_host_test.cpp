@@ -41,23 +41,20 @@ class RowsBelowTheHost : public testing::OfEachPolicy {};
 
 TEST_P(RowsBelowTheHost, ChangeNoBit) {
   const auto expected = outputs_of(scenario_, prompt, step_count);
-  for (const std::size_t share : {0UL, 2UL}) {
+  for (const std::size_t host_bytes : {std::size_t{0}, rows_of(scenario_, prompt) / 2}) {
     const Below below;
-    scenario_.runtime.below_host = {
-        .store = below.store, .host_bytes = share == 0 ? 0 : rows_of(scenario_, prompt) / share};
+    scenario_.runtime.below_host = {.store = below.store, .host_bytes = host_bytes};
     const auto runtime = scenario_.open();
     const Traffic traffic(scenario_.runtime.shape, 1);
-    {
-      Drive drive(*runtime, traffic);
-      ASSERT_TRUE(drive.prefill(prompt).has_value());
-      ASSERT_TRUE(drive.steps(step_count).has_value());
-      EXPECT_EQ(drive.outputs(), expected);
-      drive.expect_all_rows_right();
-      const StoreBytes moved = drive.sequence().counters().store;
-      EXPECT_GT(moved.written, 0U);
-      EXPECT_GT(moved.read, 0U);
-      EXPECT_GT(below.memory->usage().pages, 0U);
-    }
+    Drive drive(*runtime, traffic);
+    ASSERT_TRUE(drive.prefill(prompt).has_value());
+    ASSERT_TRUE(drive.steps(step_count).has_value());
+    EXPECT_EQ(drive.outputs(), expected);
+    drive.expect_all_rows_right();
+    const StoreBytes moved = drive.sequence().counters().store;
+    EXPECT_GT(moved.written, 0U);
+    EXPECT_GT(moved.read, 0U);
+    EXPECT_GT(below.memory->usage().pages, 0U);
   }
 }
 

@@ -242,19 +242,18 @@ std::size_t LayerRows::row_offset(std::size_t head, std::size_t position) const 
 }
 
 void LayerRows::list_host_copies(TokenRange tokens, std::vector<CopyExtent>& extents) const {
-  const std::size_t row_bytes = runtime_.shape().row_bytes();
-  for_each_run(tokens, /*absent=*/false, [&](TokenRange run) {
-    const std::size_t block_tokens = runtime_.options.block_tokens;
-    for (std::size_t begin = run.begin; begin < run.end;) {
-      const std::size_t block = begin / block_tokens;
-      const std::size_t end = std::min(run.end, (block + 1) * block_tokens);
-      for (std::size_t head = 0; head < runtime_.shape().kv_heads; ++head) {
-        const std::size_t at = row_offset(head, begin);
-        extents.push_back({on_host(block) + at, on_device(block) + at, (end - begin) * row_bytes});
-      }
-      begin = end;
+  const std::size_t block_tokens = runtime_.options.block_tokens;
+  std::size_t end = 0;
+  for (std::size_t begin = tokens.begin; begin < tokens.end; begin = end) {
+    const std::size_t block = begin / block_tokens;
+    end = std::min(tokens.end, (block + 1) * block_tokens);
+    if (absent(block)) continue;
+    const std::size_t bytes = (end - begin) * runtime_.shape().row_bytes();
+    for (std::size_t head = 0; head < runtime_.shape().kv_heads; ++head) {
+      const std::size_t at = row_offset(head, begin);
+      extents.push_back({on_host(block) + at, on_device(block) + at, bytes});
     }
-  });
+  }
 }
 
 void LayerRows::close() { forget_pages_from(0); }
