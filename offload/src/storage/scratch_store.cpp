@@ -39,10 +39,11 @@ Result<std::shared_ptr<Store>> make_store(const ScratchStoreOptions& options) {
   if (fs::exists(there) && !fs::is_regular_file(there)) {
     return fail(Errc::unsupported, "{}: no file; name a file for scratch pages", options.path);
   }
-  const NvmeStoreOptions chosen{
-      .file = {.path = options.path, .bytes = bytes},
-      .contents = "pages of a process",
-      .pages_max = bytes / std::max<std::uint64_t>(options.page_bytes, StorageFile::alignment)};
+  NvmeStoreOptions chosen;
+  chosen.file.path = options.path;
+  chosen.file.bytes = bytes;
+  chosen.contents = "pages of a process";
+  chosen.pages_max = bytes / std::max<std::uint64_t>(options.page_bytes, StorageFile::alignment);
   TERRACE_ASSIGN(auto store, NvmeStore::open(chosen));
   if (!store->state().created) {
     // Pages of a process that has ended: no other process may have the file open.

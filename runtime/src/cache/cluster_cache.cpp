@@ -12,13 +12,13 @@ ClusterCache::ClusterCache(SequenceContext& context, Layer& layer, CacheScratch&
     : UnitCache(context, layer, scratch), slots_(context.shape(), context.block_tokens()) {}
 
 std::size_t ClusterCache::unit_count() const noexcept {
-  const std::size_t clusters = layer_.index.host.chunk_count() * context_.layout().chunk_clusters;
+  const std::size_t clusters = layer_.index.image.memory.chunk_count() * context_.layout().chunk_clusters;
   return std::max<std::size_t>(1, clusters) * context_.shape().kv_heads;
 }
 
 RowUnits ClusterCache::row_units() {
-  layer_.index.read_members(context_);
-  return {.count = unit_count(), .clusters = &layer_.index.members};
+  layer_.index.clusters.read_members(context_, layer_.index.image);
+  return {.count = unit_count(), .clusters = &layer_.index.clusters.members()};
 }
 
 Status ClusterCache::reserve_memory(std::size_t length) {
@@ -55,10 +55,10 @@ std::size_t ClusterCache::missing_blocks(std::size_t length) const {
 Status ClusterCache::publish(Queue& compute) {
   if (resident_ == nullptr) return {};
   const TimePoint begin = context_.clock().now();
-  if (epoch_ != layer_.index.epoch) {
+  if (epoch_ != layer_.index.clusters.epoch()) {
     resident_->forget_all();
     slots_.clear();
-    epoch_ = layer_.index.epoch;
+    epoch_ = layer_.index.clusters.epoch();
   }
   TERRACE_TRY(compute.wait_for(layer_.tickets().refilled));
   // Its end is that of the step, which waits for all of compute.
@@ -68,7 +68,7 @@ Status ClusterCache::publish(Queue& compute) {
 }
 
 void ClusterCache::want_units() {
-  const ClusterMembers& members = layer_.index.members;
+  const ClusterMembers& members = layer_.index.clusters.members();
   for (const UnitKey unit : scratch_.selection.rows().units()) {
     const bool hit = slots_.holds(unit);
     policies::WantedUnit wanted{.unit = unit, .rows_wanted = count_unit(unit, hit)};
@@ -102,7 +102,7 @@ void ClusterCache::release_evicted(std::span<const UnitKey> units) {
 }
 
 void ClusterCache::evict(std::span<const UnitKey> units) {
-  const ClusterMembers& members = layer_.index.members;
+  const ClusterMembers& members = layer_.index.clusters.members();
   for (const UnitKey unit : units) slots_.remove(unit, members.of(unit));
   context_.counters.cache.evicted += units.size();
 }
@@ -128,7 +128,7 @@ void ClusterCache::list_rows_of(UnitKey unit) {
   scratch_.selection.rows().for_each_place(unit, [&](std::uint32_t place) {
     rows.push_back({.position = ids[place], .staged = place + 1});
   });
-  const std::span<const std::uint32_t> members = layer_.index.members.of(unit);
+  const std::span<const std::uint32_t> members = layer_.index.clusters.members().of(unit);
   const std::size_t staged = rows.size();
   if (staged == members.size()) return;
   // The other rows are on the host.
@@ -195,7 +195,7 @@ bool ClusterCache::drop_clusters() {
 }
 
 void ClusterCache::drop_some(double share, Rng& rng) {
-  const ClusterMembers& members = layer_.index.members;
+  const ClusterMembers& members = layer_.index.clusters.members();
   for (UnitKey unit = 0; unit < members.units(); ++unit) {
     if (!slots_.holds(unit) || rng.uniform() >= share) continue;
     resident_->drop(unit);

@@ -11,7 +11,8 @@ void SelectionReport::report(const SequenceContext& context, Layer& layer, std::
   sort_positions(context, layer);
   count_clusters(context, layer);
   epochs_.resize(context.shape().layers);
-  const bool renamed = std::exchange(epochs_[layer.number], layer.index.epoch) != layer.index.epoch;
+  const bool renamed = std::exchange(epochs_[layer.number], layer.index.clusters.epoch()) !=
+                       layer.index.clusters.epoch();
   const TokenRange cacheable = layer.rows.cacheable_positions();
   context.journal.note_selection({.layer = layer.id(),
                                   .position = position,
@@ -46,8 +47,8 @@ void SelectionReport::sort_positions(const SequenceContext& context, const Layer
 void SelectionReport::count_clusters(const SequenceContext& context, Layer& layer) {
   clusters_.clear();
   if (context.layout().chunk_clusters == 0) return;
-  layer.index.read_members(context);
-  const ClusterMembers& members = layer.index.members;
+  layer.index.clusters.read_members(context, layer.index.image);
+  const ClusterMembers& members = layer.index.clusters.members();
   rows_.begin(members.units(), positions_.size());
   const TokenRange cacheable = layer.rows.cacheable_positions();
   std::size_t end = 0;

@@ -12,14 +12,14 @@ IndexBuilder::IndexBuilder(SequenceContext& context, LayerSpan layers, IndexRoom
 BuildRequest IndexBuilder::request(const Layer& layer, TokenRange tokens,
                                    const HostRows& rows) const {
   const LayerIndex& index = layer.index;
-  const TokenRange& coded = index.coverage.tokens;
+  const TokenRange& coded = index.image.coverage.tokens();
   const std::size_t first = coded.empty() ? tokens.begin : coded.begin;
   BuildRequest request{.shape = context_.shape(),
                        .layer = layer.id(),
                        .rows = rows.table(),
                        .tokens = tokens,
-                       .fixed = index.host.fixed(),
-                       .index = index.host.view(context_.layout(), first),
+                       .fixed = index.image.memory.fixed(),
+                       .index = index.image.memory.view(context_.layout(), first),
                        .iterations = context_.runtime.planned_iterations(
                            layer.number, {.rows = tokens.size(), .prompt = tokens}, {}),
                        .seed = context_.options().seed};
@@ -31,16 +31,14 @@ Status IndexBuilder::build(Layer& layer, TokenRange tokens, TokenRange hidden_by
   if (tokens.empty() || context_.is_dense(layer.number)) return {};
   LayerIndex& index = layer.index;
   Queue& queue = context_.lanes.cluster();
-  TERRACE_TRY(context_.reclaiming([&] { return room_.reserve(tokens.end); }));
+  TERRACE_TRY(room_.prepare_build(layer, tokens));
   TERRACE_ASSIGN(const HostRows rows, layer.host_rows(tokens));
   TERRACE_TRY(note_arrival(layer));
   TERRACE_TRY(queue.wait_for(index.uploaded));  // it may still read the old index
-  const bool anew = index.coverage.trained > 0;
+  const bool anew = index.image.coverage.trained() > 0;
   room_.ready = false;  // what is on its way is the old index
-  index.members_stale = true;
-  ++index.epoch;
-  index.coverage.tokens = {};
-  index.coverage.lost_ends.clear();
+  index.clusters.rename();
+  index.image.coverage.clear();
   index.hidden_by = hidden_by;
   BuildRequest wanted = request(layer, tokens, rows);
   wanted.anew = anew;
@@ -52,7 +50,7 @@ Status IndexBuilder::build(Layer& layer, TokenRange tokens, TokenRange hidden_by
                  }));
   index.building = true;
   ++context_.counters.builds;
-  index.coverage.start(tokens);
+  index.image.coverage.start(tokens);
   const Result<std::size_t> staged = room_.device().stage(layer, tokens, /*with_fixed=*/true);
   if (!staged) {
     room_.device().mark_stale(layer);
@@ -134,7 +132,7 @@ Status IndexBuilder::build_again(std::span<Layer* const> failed, FunctionRef<voi
   for (const auto& layer : layers_) room_.device().mark_stale(*layer);
   for (Layer* const layer : failed) {
     layer->index.building = false;
-    TERRACE_TRY(build(*layer, layer->index.coverage.tokens, {}));
+    TERRACE_TRY(build(*layer, layer->index.image.coverage.tokens(), {}));
   }
   return {};
 }
@@ -165,7 +163,7 @@ void IndexBuilder::observe(const Layer& layer) {
   // The time after the last layer includes the caller's work, so it does not measure a layer.
   if (i == 0 || i + 1 == layers_.size()) return;
   context_.runtime.observe_compute(
-      {.rows = index.coverage.tokens.size(), .prompt = index.hidden_by},
+      {.rows = index.image.coverage.tokens().size(), .prompt = index.hidden_by},
       hidden_until_[i] - hidden_until_[i - 1]);
 }
 

@@ -5,38 +5,58 @@
 namespace terrace {
 
 void IndexCoverage::start(TokenRange built) {
-  tokens = built;
-  batches.assign(1, built.begin);
-  lost_ends.clear();
-  trained = built.size();
-  fresh_end = built.end;
+  tokens_ = built;
+  batches_.assign(1, built.begin);
+  lost_ends_.clear();
+  trained_ = built.size();
+  fresh_end_ = built.end;
+}
+
+void IndexCoverage::clear() noexcept {
+  tokens_ = {};
+  lost_ends_.clear();
+}
+
+void IndexCoverage::extend_to(std::size_t end, bool as_batch) {
+  if (as_batch) batches_.push_back(tokens_.end);
+  tokens_.end = end;
 }
 
 std::size_t IndexCoverage::remembered_from(std::size_t position,
                                            std::size_t indexed_together) const noexcept {
-  if (position >= tokens.end || position <= tokens.begin) return position;
+  if (position >= tokens_.end || position <= tokens_.begin) return position;
   const std::size_t batch = batch_of(position);
-  const std::size_t offset = position - tokens.begin;
-  return std::max(batch, tokens.begin + offset / indexed_together * indexed_together);
+  const std::size_t offset = position - tokens_.begin;
+  return std::max(batch, tokens_.begin + offset / indexed_together * indexed_together);
 }
 
 std::size_t IndexCoverage::batch_of(std::size_t position) const noexcept {
-  return *(std::ranges::upper_bound(batches, position) - 1);
+  return *(std::ranges::upper_bound(batches_, position) - 1);
 }
 
 std::vector<std::size_t> IndexCoverage::ends_behind(std::size_t end) const {
   std::vector<std::size_t> ends;
-  for (const std::size_t begin : batches) {
+  for (const std::size_t begin : batches_) {
     if (begin > end) ends.push_back(begin);
   }
-  if (tokens.end > end) ends.push_back(tokens.end);
+  if (tokens_.end > end) ends.push_back(tokens_.end);
   return ends;
 }
 
 void IndexCoverage::end_at(std::size_t end) noexcept {
-  tokens.end = std::clamp(end, tokens.begin, tokens.end);
-  fresh_end = std::min(fresh_end, tokens.end);
-  std::erase_if(batches, [&](std::size_t begin) { return begin >= tokens.end; });
+  tokens_.end = std::clamp(end, tokens_.begin, tokens_.end);
+  fresh_end_ = std::min(fresh_end_, tokens_.end);
+  std::erase_if(batches_, [&](std::size_t begin) { return begin >= tokens_.end; });
+}
+
+void IndexCoverage::lose(std::span<const std::size_t> ends) {
+  lost_ends_.insert(lost_ends_.begin(), ends.begin(), ends.end());
+}
+
+void IndexCoverage::find_first_lost() { lost_ends_.erase(lost_ends_.begin()); }
+
+void IndexCoverage::forget_lost_behind(std::size_t end) {
+  std::erase_if(lost_ends_, [&](std::size_t lost) { return lost > end; });
 }
 
 }  // namespace terrace

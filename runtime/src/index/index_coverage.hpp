@@ -2,24 +2,36 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "terrace/core/ops.hpp"
 
 namespace terrace {
 
-struct IndexCoverage {
-  TokenRange tokens;                 ///< coded; empty = there is no index yet
-  std::vector<std::size_t> batches;  ///< where the build and each later batch begin
-  /// Ascending: ends of batches whose coding failed. They are coded again before anything is.
-  std::vector<std::size_t> lost_ends;
-  std::size_t coded_before = 0;  ///< end of `tokens` before the last extension
-  std::size_t trained = 0;       ///< tokens that the codebook was trained on
-  std::size_t fresh_end = 0;     ///< end of `tokens` when the index was last built
-  std::size_t draft_begin = 0;   ///< end of `tokens` before the draft, or of a build amid it
+class IndexCoverage {
+ public:
+  /// The coded tokens; empty = there is no index yet.
+  [[nodiscard]] const TokenRange& tokens() const noexcept { return tokens_; }
+  /// Where the build and each later batch begin.
+  [[nodiscard]] std::span<const std::size_t> batches() const noexcept { return batches_; }
+  /// Tokens that the codebook was trained on.
+  [[nodiscard]] std::size_t trained() const noexcept { return trained_; }
+  /// The end of the tokens when the index was last built, or a refresh of it was given up.
+  [[nodiscard]] std::size_t fresh_end() const noexcept { return fresh_end_; }
+
+  // Growing.
 
   /// A new index of `built`.
   void start(TokenRange built);
+  /// There is no index any more. What the codebook was trained on stays known.
+  void clear() noexcept;
+  /// Tokens up to `end` are being coded; they are a batch of their own or belong to the last one.
+  void extend_to(std::size_t end, bool as_batch);
+  /// No refresh of the tokens up to `end` is due.
+  void skip_refresh(std::size_t end) noexcept { fresh_end_ = end; }
+
+  // Cutting.
 
   /// Where what stands for the token at `position` begins to remember tokens before it; `position`
   /// where nothing does that reaches beyond it.
@@ -27,10 +39,40 @@ struct IndexCoverage {
                                             std::size_t indexed_together) const noexcept;
   /// Returns where the batch begins that the token at `position` belongs to, or comes after.
   [[nodiscard]] std::size_t batch_of(std::size_t position) const noexcept;
-  /// Returns where each batch that is not coded before `end` ends.
-  [[nodiscard]] std::vector<std::size_t> ends_behind(std::size_t end) const;
   /// Forgets what is coded from `end` on.
   void end_at(std::size_t end) noexcept;
+
+  // Coding that failed. It is done again, batch by batch, before any other.
+
+  /// All tokens so far are coded well. Those that come may turn out not to be.
+  void note_coded() noexcept { coded_before_ = tokens_.end; }
+  [[nodiscard]] std::size_t coded_before() const noexcept { return coded_before_; }
+  /// Returns where each batch that is not coded before `end` ends.
+  [[nodiscard]] std::vector<std::size_t> ends_behind(std::size_t end) const;
+  /// Ends of batches to be coded again, ascending.
+  [[nodiscard]] std::span<const std::size_t> lost_ends() const noexcept { return lost_ends_; }
+  /// Adds ends that come before those there are.
+  void lose(std::span<const std::size_t> ends);
+  /// The first lost batch is coded again.
+  void find_first_lost();
+  /// Batches that end after `end` need not be coded again.
+  void forget_lost_behind(std::size_t end);
+
+  // A draft.
+
+  /// Tokens from here on may be rejected.
+  void begin_draft() noexcept { draft_begin_ = tokens_.end; }
+  /// The end of the tokens before the draft, or of a build amid it.
+  [[nodiscard]] std::size_t draft_begin() const noexcept { return draft_begin_; }
+
+ private:
+  TokenRange tokens_;
+  std::vector<std::size_t> batches_;
+  std::vector<std::size_t> lost_ends_;
+  std::size_t coded_before_ = 0;
+  std::size_t trained_ = 0;
+  std::size_t fresh_end_ = 0;
+  std::size_t draft_begin_ = 0;
 };
 
 }  // namespace terrace

@@ -1,6 +1,7 @@
 #include "index_refresh.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "sequence/layer.hpp"
@@ -23,9 +24,9 @@ Layer* IndexRefresh::stalest() const noexcept {
   Layer* stalest = nullptr;
   std::size_t most = context_.options().refresh.tokens;
   for (const auto& layer : layers_) {
-    const IndexCoverage& coverage = layer->index.coverage;
-    if (layer->index.building || coverage.tokens.empty()) continue;
-    const std::size_t since = coverage.tokens.end - coverage.fresh_end;
+    const IndexCoverage& coverage = layer->index.image.coverage;
+    if (layer->index.building || coverage.tokens().empty()) continue;
+    const std::size_t since = coverage.tokens().end - coverage.fresh_end();
     if (since < most) continue;
     stalest = layer.get();
     most = since + 1;
@@ -34,27 +35,36 @@ Layer* IndexRefresh::stalest() const noexcept {
 }
 
 Status IndexRefresh::start(Layer& layer) {
-  const TokenRange& coded = layer.index.coverage.tokens;
+  const TokenRange& coded = layer.index.image.coverage.tokens();
   const std::size_t block_tokens = context_.block_tokens();
   // The last block is still being written.
   const TokenRange tokens{coded.begin, coded.end / block_tokens * block_tokens};
   if (tokens.end <= tokens.begin) return {};
   layer_ = &layer;
-  built_ = tokens;
-  batches_.assign(1, tokens.begin);
+  next_.coverage.start(tokens);
   blocks_.clear();
-  if (!reserve()) return give_up();
+  if (!reserve() || !own()) return give_up();
   if (context_.layout().fixed_bytes > 0) {
-    std::memcpy(memory_.fixed(), layer.index.host.fixed(), context_.layout().fixed_bytes);
+    std::memcpy(next_.memory.fixed(), layer.index.image.memory.fixed(),
+                context_.layout().fixed_bytes);
   }
   return enqueue(tokens);
 }
 
 bool IndexRefresh::reserve() {
   const IndexLayout& layout = context_.layout();
-  const std::size_t tokens = layer_->index.coverage.tokens.size();
-  return memory_.reserve(context_.backend(), layout, divide_up(tokens, layout.chunk_tokens))
+  const std::size_t tokens = layer_->index.image.coverage.tokens().size();
+  return next_.memory.reserve(context_.backend(), layout, divide_up(tokens, layout.chunk_tokens))
       .has_value();
+}
+
+bool IndexRefresh::own() {
+  IndexMemory& memory = next_.memory;
+  const IndexPart all{
+      .chunks = {0, memory.chunk_count()}, .with_fixed = true, .keeps_chunks = false};
+  const Status owned = memory.own(context_.backend(), context_.layout(), all);
+  memory.forget_old_copies();
+  return owned.has_value();
 }
 
 Status IndexRefresh::enqueue(TokenRange tokens) {
@@ -68,9 +78,9 @@ Status IndexRefresh::enqueue(TokenRange tokens) {
   begun_at_ = context_.length;
   BuildRequest request = builder_.request(*layer_, tokens, rows_);
   request.rows = {.blocks = blocks_.data(), .block_tokens = context_.block_tokens()};
-  request.fixed = memory_.fixed();
-  request.index = memory_.view(context_.layout(), built_.begin);
-  request.index.token_count = tokens.begin - built_.begin;
+  request.fixed = next_.memory.fixed();
+  request.index = next_.view(context_.layout());
+  request.index.token_count = tokens.begin - next_.coverage.tokens().begin;
   request.anew = true;
   request.cancelled = &cancelled_;
   const auto work = [this, request]() -> Result<std::size_t> {
@@ -83,12 +93,12 @@ Status IndexRefresh::enqueue(TokenRange tokens) {
 }
 
 Status IndexRefresh::take_up() {
-  const std::size_t coded_end = layer_->index.coverage.tokens.end;
+  const std::size_t coded_end = layer_->index.image.coverage.tokens().end;
   const bool was_cut = coded_end < under_way_.end;
   if (!result_ || was_cut) return give_up();
   // A step waits for what is still lacking then: for a block of tokens, not for long, or for as few
   // as there will be, where as many come as are added.
-  const bool adding = under_way_.begin >= built_.end;
+  const bool adding = under_way_.begin >= next_.coverage.fresh_end();
   const bool gains = !adding || context_.length - begun_at_ < under_way_.size();
   const bool nearly_there = coded_end - under_way_.end <= context_.block_tokens();
   return nearly_there || !gains ? publish() : catch_up();
@@ -98,35 +108,29 @@ Status IndexRefresh::catch_up() {
   // A chunk of tokens at once: more come meanwhile, but fewer.
   const std::size_t begin = under_way_.end;
   const std::size_t end =
-      std::min(layer_->index.coverage.tokens.end, begin + context_.layout().chunk_tokens);
+      std::min(layer_->index.image.coverage.tokens().end, begin + context_.layout().chunk_tokens);
   if (!reserve()) return give_up();
   TERRACE_TRY(context_.lanes.refresh()->wait_for(layer_->tickets().offloaded));
-  if (context_.traits().batch_tokens_max > 1) batches_.push_back(begin);
+  next_.coverage.extend_to(end, context_.traits().batch_tokens_max > 1);
   return enqueue({begin, end});
 }
 
 Status IndexRefresh::publish() {
   Layer& layer = *layer_;
   LayerIndex& index = layer.index;
-  IndexCoverage& coverage = index.coverage;
   // Work that still codes into the old index, or copies it, must have ended.
   const Result<bool> coded = poll(index.coded);
   const Result<bool> uploaded = poll(index.uploaded);
   if (!coded || !uploaded || !*coded || !*uploaded) return {};
-  const std::size_t end = coverage.tokens.end;
-  std::swap(index.host, memory_);
-  std::swap(coverage.batches, batches_);
-  index.members_stale = true;
-  ++index.epoch;
-  coverage.tokens.end = under_way_.end;
-  coverage.fresh_end = built_.end;
-  coverage.trained = built_.size();
+  // The new index ends before the old one does: what it lacks is coded now or, should that fail,
+  // before anything else.
+  next_.coverage.lose(index.image.coverage.lost_ends());
+  next_.coverage.lose(std::array{index.image.coverage.tokens().end});
+  std::swap(index.image, next_);
+  index.clusters.rename();
   stop();
   ++context_.counters.refreshes;
   room_.device().mark_stale(layer);
-  // The new index ends before the old one did: what it lacks is coded now or, should that fail,
-  // before anything else.
-  coverage.lost_ends.insert(coverage.lost_ends.begin(), end);
   TERRACE_TRY(upkeep_.code_lost_tokens(layer));
   TERRACE_ASSIGN(const std::size_t bytes, room_.device().renew(layer));
   context_.counters.bytes.index += bytes;
@@ -134,7 +138,7 @@ Status IndexRefresh::publish() {
 }
 
 Status IndexRefresh::give_up() {
-  layer_->index.coverage.fresh_end = built_.end;
+  layer_->index.image.coverage.skip_refresh(next_.coverage.fresh_end());
   stop();
   return context_.lanes.refresh()->clear_error();
 }

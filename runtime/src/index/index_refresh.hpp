@@ -36,6 +36,8 @@ class IndexRefresh {
   /// The index there is goes on; the next tokens that are due bring another try.
   Status give_up();
   [[nodiscard]] bool reserve();
+  /// Has the next index share no memory: a fork may have that of the one before.
+  [[nodiscard]] bool own();
   Status enqueue(TokenRange tokens);
 
   SequenceContext& context_;
@@ -45,13 +47,11 @@ class IndexRefresh {
   IndexUpkeep& upkeep_;
 
   Layer* layer_ = nullptr;  ///< null = no refresh is under way
-  IndexMemory memory_{Tier::host};
+  IndexImage next_;         ///< is to take over
   HostRows rows_;                     ///< that it is built of
   std::vector<std::byte*> blocks_;    ///< the layer's on the host: rows there do not change
-  TokenRange built_;                  ///< what it is built of
   TokenRange under_way_;              ///< what is being built or added; once done, the last
   std::size_t begun_at_ = 0;          ///< the sequence's length when that began
-  std::vector<std::size_t> batches_;  ///< as IndexCoverage::batches
   Ticket done_;
   Status result_;  ///< written by the work, read after it is done
   std::atomic<bool> cancelled_{false};

@@ -30,9 +30,10 @@ Status IndexRoom::reserve(std::size_t tokens_end) {
   if (chunks == 0) return {};
   for (const auto& layer : layers_.subspan(context_.options().dense_layers)) {
     LayerIndex& index = layer->index;
-    TERRACE_TRY(index.host.reserve(context_.backend(), layout, chunks));
-    // Coding reads the table as it was when it was enqueued.
-    if (poll(index.coded).value_or(true)) index.host.table().forget_old_copies();
+    TERRACE_TRY(index.image.memory.reserve(context_.backend(), layout, chunks));
+    // Coding and copying read the index as it was when they were enqueued.
+    const bool unread = poll(index.coded).value_or(true) && poll(index.uploaded).value_or(true);
+    if (unread) index.image.memory.forget_old_copies();
   }
   const Status reserved = device_->reserve(chunks);
   if (reserved || reserved.error().code != Errc::out_of_memory) return reserved;
@@ -42,6 +43,43 @@ Status IndexRoom::reserve(std::size_t tokens_end) {
   if (!may_stream) return reserved;
   TERRACE_TRY(stream());
   return device_->reserve(chunks);
+}
+
+TokenRange IndexRoom::chunks_of(TokenRange tokens, std::size_t first) const noexcept {
+  const std::size_t chunk_tokens = context_.layout().chunk_tokens;
+  return {(tokens.begin - first) / chunk_tokens, divide_up(tokens.end - first, chunk_tokens)};
+}
+
+Status IndexRoom::prepare_build(Layer& layer, TokenRange tokens) {
+  return prepare(
+      layer, tokens.end,
+      {.chunks = chunks_of(tokens, tokens.begin), .with_fixed = true, .keeps_chunks = false});
+}
+
+Status IndexRoom::prepare_extension(Layer& layer, TokenRange tokens) {
+  const TokenRange& coded = layer.index.image.coverage.tokens();
+  const std::size_t first = coded.empty() ? tokens.begin : coded.begin;
+  // An extension of no tokens learns from its own.
+  return prepare(layer, tokens.end,
+                 {.chunks = chunks_of(tokens, first), .with_fixed = coded.empty()});
+}
+
+Status IndexRoom::prepare_cut(Layer& layer, std::size_t position) {
+  const std::size_t first = layer.index.image.coverage.tokens().begin;
+  return layer.index.image.memory.own(context_.backend(), context_.layout(),
+                                      {.chunks = chunks_of({position, position + 1}, first)});
+}
+
+Status IndexRoom::prepare(Layer& layer, std::size_t tokens_end, const IndexPart& part) {
+  LayerIndex& index = layer.index;
+  // Coding would write to the memory that is replaced.
+  if (index.image.memory.shares(context_.layout(), part)) {
+    TERRACE_TRY(context_.await(WaitReason::index, index.coded));
+  }
+  return context_.reclaiming([&]() -> Status {
+    TERRACE_TRY(reserve(tokens_end));
+    return index.image.memory.own(context_.backend(), context_.layout(), part);
+  });
 }
 
 Status IndexRoom::stream() {
@@ -57,14 +95,14 @@ void IndexRoom::trim() {
   if (layout.empty()) return;
   const std::size_t length = context_.length;
   const std::size_t chunks = divide_up(length - context_.sinks_at(length).end, layout.chunk_tokens);
-  for (const auto& layer : layers_) layer->index.host.trim(layout, chunks);
+  for (const auto& layer : layers_) layer->index.image.memory.trim(layout, chunks);
   device_->trim(chunks);
 }
 
 std::size_t IndexRoom::indexed_end() const noexcept {
   // Some layers are dense, and a refresh takes over in one layer at a time.
   std::size_t end = 0;
-  for (const auto& layer : layers_) end = std::max(end, layer->index.coverage.tokens.end);
+  for (const auto& layer : layers_) end = std::max(end, layer->index.image.coverage.tokens().end);
   return end;
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "device_indexes.hpp"
+#include "index_memory.hpp"
 
 namespace terrace {
 
@@ -15,6 +16,15 @@ class IndexRoom {
   /// small for all of them and the options leave it open, they are streamed from then on.
   /// Errors: out_of_memory, not_ready.
   Status reserve(std::size_t tokens_end);
+  /// Makes room to build the index of a layer anew, of `tokens`: memory that the index shares is
+  /// replaced. Errors: out_of_memory, not_ready, those of coding.
+  Status prepare_build(Layer& layer, TokenRange tokens);
+  /// Makes room to code `tokens` into the index of a layer, which covers the tokens before.
+  /// Errors: as prepare_build().
+  Status prepare_extension(Layer& layer, TokenRange tokens);
+  /// Makes room to change the chunk of a layer's index in which the token at `position` is coded.
+  /// Nothing is being coded. Errors: out_of_memory.
+  Status prepare_cut(Layer& layer, std::size_t position);
   /// Gives up what a sequence of its length does not need. Nothing may read it.
   void trim();
 
@@ -33,6 +43,9 @@ class IndexRoom {
 
  private:
   Status stream();
+  /// Chunks of `tokens` of a layer's index, counted from `first`, the index's first token.
+  [[nodiscard]] TokenRange chunks_of(TokenRange tokens, std::size_t first) const noexcept;
+  Status prepare(Layer& layer, std::size_t tokens_end, const IndexPart& part);
 
   SequenceContext& context_;
   LayerSpan layers_;

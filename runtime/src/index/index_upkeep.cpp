@@ -20,24 +20,23 @@ Result<Ticket> IndexUpkeep::enqueue(const BuildRequest& request, bool wakes_othe
 
 Status IndexUpkeep::extend(Layer& layer, std::size_t end, bool of_prompt) {
   LayerIndex& index = layer.index;
-  IndexCoverage& coverage = index.coverage;
-  const TokenRange tokens{coverage.tokens.end, end};
+  IndexCoverage& coverage = index.image.coverage;
+  const TokenRange tokens{coverage.tokens().end, end};
   if (tokens.empty()) return {};
   // Should it fail, an extension before it that is still under way fails with it.
   const Result<bool> coded = poll(index.coded);
-  if (coded && *coded) coverage.coded_before = tokens.begin;
-  TERRACE_TRY(context_.reclaiming([&] { return room_.reserve(end); }));
+  if (coded && *coded) coverage.note_coded();
+  TERRACE_TRY(room_.prepare_extension(layer, tokens));
   TERRACE_ASSIGN(const HostRows rows, layer.host_rows({read_again_from(coverage), tokens.end}));
   TERRACE_TRY(context_.lanes.cluster().wait_for(layer.tickets().offloaded));
   TERRACE_TRY(context_.lanes.cluster().wait_for(index.uploaded));
   BuildRequest request = builder_.request(layer, tokens, rows);
   // After a cut nothing may be left of an index but what it has learnt.
-  request.anew = !request.extends() && coverage.trained > 0;
+  request.anew = !request.extends() && coverage.trained() > 0;
   TERRACE_ASSIGN(index.coded, enqueue(request, of_prompt));
-  coverage.tokens.end = end;
+  coverage.extend_to(end, takes_batches() || !request.extends());
   room_.ready = false;  // what is on its way lacks them
-  if (takes_batches() || !request.extends()) coverage.batches.push_back(tokens.begin);
-  index.members_stale = true;
+  index.clusters.note_change();
   const Result<std::size_t> bytes = room_.device().stage(layer, tokens, /*with_fixed=*/false);
   if (!bytes) {
     room_.device().mark_stale(layer);
@@ -48,19 +47,14 @@ Status IndexUpkeep::extend(Layer& layer, std::size_t end, bool of_prompt) {
 }
 
 std::size_t IndexUpkeep::read_again_from(const IndexCoverage& coverage) const noexcept {
-  if (context_.layout().chunk_clusters > 0) return coverage.tokens.begin;
-  return coverage.tokens.end - coverage.tokens.size() % context_.traits().read_together;
+  if (context_.layout().chunk_clusters > 0) return coverage.tokens().begin;
+  return coverage.tokens().end - coverage.tokens().size() % context_.traits().read_together;
 }
 
 Status IndexUpkeep::add_prompt(Layer& layer, TokenRange tokens, TokenRange hidden_by) {
   LayerIndex& index = layer.index;
-  const bool first = index.coverage.tokens.empty();
+  const bool first = index.image.coverage.tokens().empty();
   const bool anew = first || is_outgrown(index, tokens.size());
-  if (anew && !first && context_.phase == SequencePhase::step) {
-    // Should the step be given up.
-    TERRACE_TRY(context_.await(WaitReason::index, index.coded));
-    TERRACE_TRY(index.keep_replaced(context_.backend(), context_.layout()));
-  }
   TERRACE_TRY(anew ? builder_.build(layer, tokens, hidden_by)
                    : extend(layer, tokens.end, /*of_prompt=*/true));
   return room_.device().send();
@@ -82,7 +76,7 @@ Status IndexUpkeep::code_passed_tokens() {
 
 Status IndexUpkeep::renew(Layer& layer) {
   const LayerIndex& index = layer.index;
-  if (!has_index(layer) || index.coverage.tokens.empty() || index.building) return {};
+  if (!has_index(layer) || index.image.coverage.tokens().empty() || index.building) return {};
   return room_.device().renew(layer).map([](std::size_t) {});
 }
 
@@ -91,17 +85,17 @@ Status IndexUpkeep::code_lost_tokens() {
 }
 
 Status IndexUpkeep::code_lost_tokens(Layer& layer) {
-  std::vector<std::size_t>& ends = layer.index.coverage.lost_ends;
-  while (!ends.empty()) {
-    TERRACE_TRY(extend(layer, ends.front()));
-    ends.erase(ends.begin());
+  IndexCoverage& coverage = layer.index.image.coverage;
+  while (!coverage.lost_ends().empty()) {
+    TERRACE_TRY(extend(layer, coverage.lost_ends().front()));
+    coverage.find_first_lost();
   }
   return {};
 }
 
 Status IndexUpkeep::code_passed_tokens(Layer& layer, std::size_t length) {
   if (!has_index(layer)) return {};
-  const TokenRange& coded = layer.index.coverage.tokens;
+  const TokenRange& coded = layer.index.image.coverage.tokens();
   TERRACE_TRY(renew(layer));
   TERRACE_TRY(code_lost_tokens(layer));
   if (takes_batches() && !coded.empty()) {
@@ -113,7 +107,7 @@ Status IndexUpkeep::code_passed_tokens(Layer& layer, std::size_t length) {
 }
 
 bool IndexUpkeep::lacks(const Layer& layer, TokenRange middle) noexcept {
-  return !middle.empty() && middle.end > layer.index.coverage.tokens.end;
+  return !middle.empty() && middle.end > layer.index.image.coverage.tokens().end;
 }
 
 TokenRange IndexUpkeep::middle_at(std::size_t length) const noexcept {
@@ -126,14 +120,14 @@ bool IndexUpkeep::has_index(const Layer& layer) const noexcept {
 
 bool IndexUpkeep::build_is_due(const Layer& layer, std::size_t length) const noexcept {
   const TokenRange middle = middle_at(length);
-  const bool first = layer.index.coverage.tokens.empty();
+  const bool first = layer.index.image.coverage.tokens().empty();
   return lacks(layer, middle) && (first || is_outgrown(layer.index, middle.size()));
 }
 
 void IndexUpkeep::begin_draft() const {
   for (const auto& layer : layers_) {
-    layer->index.replaced.reset();
-    layer->index.coverage.draft_begin = layer->index.coverage.tokens.end;
+    layer->index.forget_kept();
+    layer->index.image.coverage.begin_draft();
   }
 }
 
@@ -141,17 +135,17 @@ Status IndexUpkeep::follow_draft(Layer& layer, std::size_t position, std::size_t
   // Tokens of a prompt are indexed together, once all are there.
   if (context_.in_prompt() || !has_index(layer)) return {};
   LayerIndex& index = layer.index;
-  const std::size_t end_before = index.coverage.tokens.end;
+  const std::size_t end_before = index.image.coverage.tokens().end;
   const bool builds = !takes_batches() && build_is_due(layer, position);
   if (builds) {
     TERRACE_TRY(context_.await(WaitReason::index, index.coded));
-    TERRACE_TRY(index.keep_replaced(context_.backend(), context_.layout()));
-    index.replaced->hints = index.build.hints;
+    TERRACE_TRY(context_.await(WaitReason::upload, index.uploaded));
+    TERRACE_TRY(index.keep(context_.backend()));
   }
   TERRACE_TRY(code_passed_tokens(layer, position));
   TERRACE_TRY(room_.device().send());
-  if (builds) index.coverage.draft_begin = index.coverage.tokens.end;
-  if (index.coverage.tokens.end == end_before) return {};
+  if (builds) index.image.coverage.begin_draft();
+  if (index.image.coverage.tokens().end == end_before) return {};
   // Later tokens of the draft may have something to select where this one has nothing.
   return room_.device().prefetch(layer, last);
 }
@@ -167,21 +161,19 @@ Status IndexUpkeep::reject_draft() {
 
 void IndexUpkeep::reject_draft(Layer& layer) {
   LayerIndex& index = layer.index;
-  IndexCoverage& coverage = index.coverage;
+  IndexCoverage& coverage = index.image.coverage;
   const std::size_t length = context_.length;
-  if (index.replaced && coverage.draft_begin > length) {
-    index.put_back_replaced();
-    index.build.hints = std::move(index.replaced->hints);
+  if (index.has_kept() && coverage.draft_begin() > length) {
+    index.put_back();
     room_.device().mark_stale(layer);
   }
-  index.replaced.reset();
+  index.forget_kept();
   // Without the rejected tokens so many would be indexed by now.
   const std::size_t end =
-      takes_batches() ? length : std::max(coverage.draft_begin, middle_at(length).end);
-  if (coverage.tokens.end <= end) return;
-  index.members_stale = true;
-  ++index.epoch;  // clusters to come get the names of those that go
-  std::erase_if(coverage.lost_ends, [&](std::size_t lost) { return lost > end; });
+      takes_batches() ? length : std::max(coverage.draft_begin(), middle_at(length).end);
+  if (coverage.tokens().end <= end) return;
+  index.clusters.rename();
+  coverage.forget_lost_behind(end);
   const std::size_t kept = takes_batches()
                                ? coverage.batch_of(end)
                                : coverage.remembered_from(end, context_.traits().indexed_together);
@@ -194,15 +186,15 @@ void IndexUpkeep::cut() {
   const std::size_t together = context_.traits().indexed_together;
   const std::size_t length = context_.length;
   for (const auto& layer : layers_) {
-    IndexCoverage& coverage = layer->index.coverage;
-    layer->index.members_stale = true;
-    std::erase_if(coverage.lost_ends, [&](std::size_t end) { return end > length; });
-    if (coverage.tokens.end <= length) continue;
+    IndexCoverage& coverage = layer->index.image.coverage;
+    layer->index.clusters.note_change();
+    coverage.forget_lost_behind(length);
+    if (coverage.tokens().end <= length) continue;
     // No part of the index that stands for several tokens may remember one that is gone. If
     // indexing the remaining tokens again fails, it is tried again, and reported, when the next
     // step begins.
     const std::size_t kept = coverage.remembered_from(length, together);
-    const bool nothing_is_left = kept == coverage.tokens.begin && kept < length;
+    const bool nothing_is_left = kept == coverage.tokens().begin && kept < length;
     if (nothing_is_left && builder_.build(*layer, {kept, length}, {})) continue;
     cut_at(*layer, kept);
     // A policy that takes batches indexes the rest with the tokens that come next, as before.
@@ -213,40 +205,44 @@ void IndexUpkeep::cut() {
 }
 
 void IndexUpkeep::cut_at(Layer& layer, std::size_t end) {
-  IndexCoverage& coverage = layer.index.coverage;
+  IndexCoverage& coverage = layer.index.image.coverage;
   coverage.end_at(end);
-  if (coverage.tokens.empty()) return;
-  const Result<HostRows> rows = layer.host_rows({read_again_from(coverage), end});
-  const Result<bool> changed =
-      rows ? context_.policy().cut(builder_.request(layer, {end, end}, *rows))
-           : tl::unexpected(rows.error());
+  if (coverage.tokens().empty()) return;
+  const Result<bool> changed = cut_index(layer, end);
   if (!changed) {
-    coverage.tokens = {};  // the next step builds it anew
+    coverage.clear();  // the next step builds it anew
   } else if (*changed) {
     room_.device().mark_stale(layer);
   }
 }
 
+Result<bool> IndexUpkeep::cut_index(Layer& layer, std::size_t end) {
+  TERRACE_TRY(room_.prepare_cut(layer, end));
+  TERRACE_ASSIGN(const HostRows rows,
+                 layer.host_rows({read_again_from(layer.index.image.coverage), end}));
+  return context_.policy().cut(builder_.request(layer, {end, end}, rows));
+}
+
 void IndexUpkeep::forget_lost_coding() {
   for (const auto& layer : layers_) {
     LayerIndex& index = layer->index;
-    IndexCoverage& coverage = index.coverage;
+    IndexCoverage& coverage = index.image.coverage;
     room_.device().mark_stale(*layer);
     if (index.building) continue;     // the call that waits for the build handles it
     if (poll(index.coded)) continue;  // done, or still under way
     index.coded = {};
-    const std::vector<std::size_t> lost = coverage.ends_behind(coverage.coded_before);
-    cut_at(*layer, coverage.coded_before);
-    if (coverage.tokens.empty()) {
-      coverage.lost_ends.clear();
+    const std::vector<std::size_t> lost = coverage.ends_behind(coverage.coded_before());
+    cut_at(*layer, coverage.coded_before());
+    if (coverage.tokens().empty()) {
+      coverage.clear();
     } else {
-      coverage.lost_ends.insert(coverage.lost_ends.begin(), lost.begin(), lost.end());
+      coverage.lose(lost);
     }
   }
 }
 
 bool IndexUpkeep::is_outgrown(const LayerIndex& index, std::size_t tokens) const noexcept {
-  const std::size_t trained = index.coverage.trained;
+  const std::size_t trained = index.image.coverage.trained();
   return trained < context_.traits().training_tokens && tokens >= 2 * trained;
 }
 
@@ -263,7 +259,7 @@ std::size_t IndexUpkeep::batch_tokens(const policies::BudgetSplit& split) const 
 bool IndexUpkeep::batch_is_due(const Layer& layer, std::size_t length) const noexcept {
   const policies::BudgetSplit split = context_.split_at(length);
   const std::size_t batch = batch_tokens(split);
-  const std::size_t waiting = length - std::min(length, layer.index.coverage.tokens.end);
+  const std::size_t waiting = length - std::min(length, layer.index.image.coverage.tokens().end);
   // Layers take turns: one batch of one layer is too little work to hold a step up.
   const bool on_turn = (length + layer.number * batch / layers_.size()) % batch == 0;
   // After a cut more may wait than half the selected tokens could make room for.

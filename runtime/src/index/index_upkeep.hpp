@@ -54,6 +54,9 @@ class IndexUpkeep {
   [[nodiscard]] std::size_t read_again_from(const IndexCoverage& coverage) const noexcept;
   /// Forgets what is indexed of a layer from `end` on, where a batch of an extension begins.
   void cut_at(Layer& layer, std::size_t end);
+  /// Has the policy cut a layer's index, whose coverage ends at `end`. Returns whether a chunk
+  /// changed.
+  Result<bool> cut_index(Layer& layer, std::size_t end);
 
   [[nodiscard]] bool takes_batches() const noexcept;
   /// Tokens that wait in the window for each other before they are indexed.

@@ -1,4 +1,4 @@
-// The retrieval index of one layer on the host. It is authoritative; the device has a copy.
+// The retrieval index of one layer on the host, which is authoritative: the device has a copy.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,7 @@
 #include <vector>
 
 #include "cache/cluster_units.hpp"
-#include "index_coverage.hpp"
-#include "index_memory.hpp"
+#include "index_image.hpp"
 #include "kept_hints.hpp"
 #include "terrace/core/queue.hpp"
 
@@ -25,24 +24,34 @@ struct BuildRecord {
   TimePoint end{};
 };
 
-/// An index that another one has taken the place of in the middle of a step.
-struct ReplacedIndex {
-  IndexMemory host{Tier::host};
-  IndexCoverage coverage;
-  KeptHints hints;  ///< of a draft
-};
+/// Which clusters there are, for caches that know clusters by their numbers.
+class ClusterNames {
+ public:
+  /// Another number: clusters have other names. The first index has 1.
+  [[nodiscard]] std::uint64_t epoch() const noexcept { return epoch_; }
+  /// The index is another one: clusters get the names of those that go.
+  void rename() noexcept {
+    ++epoch_;
+    members_stale_ = true;
+  }
+  /// Clusters have got or lost rows.
+  void note_change() noexcept { members_stale_ = true; }
 
-/// The index before the step that brings the last of a prompt, for when the step is given up.
-struct BeforePrompt {
-  IndexCoverage coverage;
-  std::vector<std::byte> chunk;  ///< the last one, where it is not full: extensions change no other
-  std::size_t pre_rope_keys = 0;  ///< kept hints
-  std::vector<float> attention_scores;
+  /// Reads which rows belong to which cluster, if that has changed. Coding must have ended.
+  void read_members(const SequenceContext& context, const IndexImage& image);
+  /// As they were read last.
+  [[nodiscard]] const ClusterMembers& members() const noexcept { return members_; }
+
+ private:
+  std::uint64_t epoch_ = 1;
+  bool members_stale_ = true;
+  ClusterMembers members_;
 };
 
 struct LayerIndex {
-  IndexMemory host{Tier::host};
-  IndexCoverage coverage;
+  IndexImage image;
+  ClusterNames clusters;
+
   std::optional<KeptHints> hints;  ///< of a prompt that comes in steps, until it is indexed
   KeptHints piece_hints;           ///< of the piece that a step brings, until it has ended
   Ticket coded;                    ///< last build or extension, on the cluster queue
@@ -51,31 +60,28 @@ struct LayerIndex {
   TokenRange hidden_by;            ///< prompt whose compute is to hide the build; empty = none
   BuildRecord build;
 
-  /// Another number: clusters have other names. The first index has 1.
-  std::uint64_t epoch = 1;
-  /// Which rows belong to which cluster, as they were read last.
-  ClusterMembers members;
-  bool members_stale = true;  ///< clusters have got other rows since
+  // A step may turn out not to have been: the index is kept as it was before.
 
-  /// Until the step has ended: what was there before an index was built during it.
-  std::optional<ReplacedIndex> replaced;
-  BeforePrompt before_prompt;
-  /// Keeps a copy of what is there. Coding of it must have ended. Errors: out_of_memory.
-  Status keep_replaced(Backend& backend, const IndexLayout& layout);
-  void put_back_replaced() noexcept;
-  /// Notes what there is. Coding must have ended.
-  void note_before_prompt(const IndexLayout& layout);
-  /// Has what there was before the step. Nothing is being coded.
-  void put_back_before_prompt(const IndexLayout& layout) noexcept;
-  /// Has the hints that there were before the step.
-  void put_back_hints() noexcept;
-
-  /// Reads `members` if they have changed. Coding must have ended.
-  void read_members(const SequenceContext& context);
+  /// Notes the index, which changes from now on. Neither coding nor copying of it is under way.
+  /// Errors: out_of_memory.
+  Status keep(Backend& backend);
+  [[nodiscard]] bool has_kept() const noexcept { return kept_.has_value(); }
+  void forget_kept() noexcept { kept_.reset(); }
+  /// Restores the index that was kept, and its hints. Nothing is being coded or copied.
+  void put_back();
+  /// Restores only the hints.
+  void put_back_hints();
 
  private:
-  /// The chunk in which an index of these tokens ends; null if that chunk is full, or missing.
-  [[nodiscard]] std::byte* open_chunk(const IndexLayout& layout, TokenRange tokens) const noexcept;
+  /// Keys are only added to hints; the other ones are replaced.
+  struct Kept {
+    IndexImage image;
+    std::size_t pre_rope_keys = 0;
+    std::vector<float> query_window;
+    std::vector<float> attention_scores;
+  };
+
+  std::optional<Kept> kept_;
 };
 
 }  // namespace terrace

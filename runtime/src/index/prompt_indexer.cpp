@@ -40,11 +40,9 @@ Status PromptIndexer::note_indexes() {
   TERRACE_TRY(upkeep_.code_lost_tokens());
   for (const auto& layer : layers_) {
     TERRACE_TRY(context_.await(WaitReason::index, layer->index.coded));
+    TERRACE_TRY(context_.await(WaitReason::upload, layer->index.uploaded));
   }
-  for (const auto& layer : layers_) {
-    layer->index.replaced.reset();
-    layer->index.note_before_prompt(context_.layout());
-  }
+  for (const auto& layer : layers_) TERRACE_TRY(layer->index.keep(context_.backend()));
   return {};
 }
 
@@ -74,16 +72,16 @@ bool PromptIndexer::keep() {
   bool all = true;
   for (const auto& layer : layers_) {
     LayerIndex& index = layer->index;
-    index.replaced.reset();
-    const bool started = context_.is_dense(layer->number) || index.coverage.tokens.end >= end_;
+    const bool started =
+        context_.is_dense(layer->number) || index.image.coverage.tokens().end >= end_;
     all = all && started;
-    if (!started) {
+    if (started) {
+      index.hints.reset();
+      index.piece_hints.clear();
+    } else {
       index.put_back_hints();
-      continue;
     }
-    index.hints.reset();
-    index.piece_hints.clear();
-    index.before_prompt = {};
+    index.forget_kept();
   }
   return all;
 }
@@ -93,7 +91,7 @@ void PromptIndexer::give_up() {
   context_.counters.builds = builds_before_;
   builder_.forget();
   for (const auto& layer : layers_) {
-    layer->index.put_back_before_prompt(context_.layout());
+    layer->index.put_back();
     room_.device().mark_stale(*layer);
   }
   give_room_back();
@@ -123,7 +121,7 @@ Status PromptIndexer::index(Layer& layer, TokenRange tokens) {
     add_hints(context_, index.build.hints, *index.hints, all);
     index.hints.reset();
   }
-  if (index.coverage.tokens.end >= tokens.end) return {};
+  if (index.image.coverage.tokens().end >= tokens.end) return {};
   return upkeep_.add_prompt(layer, tokens, /*hidden_by=*/{});
 }
 

@@ -32,12 +32,12 @@ Result<std::size_t> ResidentIndexes::stage(Layer& layer, TokenRange tokens, bool
   const IndexLayout& layout = context_.layout();
   IndexMemory& copy = copies_[layer.number].memory;
   TERRACE_TRY(copy.table().flush(context_.lanes.index()));
-  const std::size_t first = layer.index.coverage.tokens.begin;
+  const std::size_t first = layer.index.image.coverage.tokens().begin;
   const TokenRange chunks{(tokens.begin - first) / layout.chunk_tokens,
                           divide_up(tokens.end - first, layout.chunk_tokens)};
-  std::size_t bytes = append_chunk_copies(layout, layer.index.host, copy, chunks, extents_);
+  std::size_t bytes = append_chunk_copies(layout, layer.index.image.memory, copy, chunks, extents_);
   if (with_fixed && layout.fixed_bytes > 0) {
-    extents_.push_back({copy.fixed(), layer.index.host.fixed(), layout.fixed_bytes});
+    extents_.push_back({copy.fixed(), layer.index.image.memory.fixed(), layout.fixed_bytes});
     bytes += layout.fixed_bytes;
   }
   staged_.push_back(&layer);
@@ -75,7 +75,7 @@ void ResidentIndexes::mark_stale(const Layer& layer) { copies_[layer.number].sta
 
 Result<std::size_t> ResidentIndexes::renew(Layer& layer) {
   if (!copies_[layer.number].stale) return 0;
-  const TokenRange tokens = layer.index.coverage.tokens;
+  const TokenRange tokens = layer.index.image.coverage.tokens();
   TERRACE_ASSIGN(const std::size_t bytes, stage(layer, tokens, /*with_fixed=*/true));
   TERRACE_TRY(send());
   copies_[layer.number].stale = false;
@@ -87,7 +87,7 @@ Result<IndexView> ResidentIndexes::view(Layer& layer, Queue& compute) {
   TERRACE_TRY(compute.wait_for(layer.index.uploaded));
   // Tables of all layers grow at once: this one may have, and had nothing to upload since.
   TERRACE_TRY(copy.table().flush(compute));
-  const TokenRange tokens = layer.index.coverage.tokens;
+  const TokenRange tokens = layer.index.image.coverage.tokens();
   IndexView view = copy.view(context_.layout(), tokens.begin);
   view.token_count = tokens.size();
   return view;

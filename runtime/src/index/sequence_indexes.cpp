@@ -27,7 +27,7 @@ Status SequenceIndexes::prepare() {
 Status SequenceIndexes::restore() {
   TERRACE_TRY(room.reserve(room.indexed_end()));
   for (const auto& layer : layers_) {
-    const TokenRange tokens = layer->index.coverage.tokens;
+    const TokenRange tokens = layer->index.image.coverage.tokens();
     if (tokens.empty()) continue;
     TERRACE_TRY(room.device().stage(*layer, tokens, /*with_fixed=*/true));
     TERRACE_TRY(room.device().send());

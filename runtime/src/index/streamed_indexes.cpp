@@ -37,7 +37,7 @@ Status StreamedIndexes::prefetch(Layer& layer, std::size_t position) {
   LayerIndex& index = layer.index;
   const bool nothing_to_select =
       context_.window_at(position).begin <= context_.sinks_at(position).end;
-  if (index.coverage.tokens.empty() || nothing_to_select) return {};
+  if (index.image.coverage.tokens().empty() || nothing_to_select) return {};
   Stage& stage = stage_of(layer);
   const IndexLayout& layout = context_.layout();
   Queue& queue = context_.lanes.index();
@@ -45,10 +45,10 @@ Status StreamedIndexes::prefetch(Layer& layer, std::size_t position) {
   TERRACE_TRY(queue.wait_for(index.coded));
   TERRACE_TRY(stage.memory.table().flush(queue));
   extents_.clear();
-  const TokenRange chunks{0, divide_up(index.coverage.tokens.size(), layout.chunk_tokens)};
-  std::size_t bytes = append_chunk_copies(layout, index.host, stage.memory, chunks, extents_);
+  const TokenRange chunks{0, divide_up(index.image.coverage.tokens().size(), layout.chunk_tokens)};
+  std::size_t bytes = append_chunk_copies(layout, index.image.memory, stage.memory, chunks, extents_);
   if (layout.fixed_bytes > 0) {
-    extents_.push_back({stage.memory.fixed(), index.host.fixed(), layout.fixed_bytes});
+    extents_.push_back({stage.memory.fixed(), index.image.memory.fixed(), layout.fixed_bytes});
     bytes += layout.fixed_bytes;
   }
   TERRACE_ASSIGN(stage.streamed, queue.copy(Phase::index, extents_));
@@ -60,7 +60,7 @@ Status StreamedIndexes::prefetch(Layer& layer, std::size_t position) {
 Result<IndexView> StreamedIndexes::view(Layer& layer, Queue& compute) {
   Stage& stage = stage_of(layer);
   TERRACE_TRY(compute.wait_for(stage.streamed));
-  const TokenRange tokens = layer.index.coverage.tokens;
+  const TokenRange tokens = layer.index.image.coverage.tokens();
   IndexView view = stage.memory.view(context_.layout(), tokens.begin);
   view.token_count = tokens.size();
   return view;

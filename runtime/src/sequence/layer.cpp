@@ -26,7 +26,7 @@ std::size_t Layer::borrowed_at(std::size_t position) const noexcept {
 
 TokenRange Layer::own_window_at(std::size_t position) const noexcept {
   TokenRange at = context_.window_at(position);
-  const TokenRange& indexed = index.coverage.tokens;
+  const TokenRange& indexed = index.image.coverage.tokens();
   if (context_.is_dense(number)) {
     at.begin = context_.sinks_at(position).end;
   } else if (context_.drops()) {
@@ -68,7 +68,7 @@ void Layer::open_all_tokens(std::size_t end) noexcept {
 }
 
 bool Layer::selection_applies() const noexcept {
-  return context_.selects() && context_.list_rows() > 0 && !index.coverage.tokens.empty() &&
+  return context_.selects() && context_.list_rows() > 0 && !index.image.coverage.tokens().empty() &&
          !candidates().empty();
 }
 

@@ -66,7 +66,7 @@ class Layer {
 
   /// Tokens that a step may select.
   [[nodiscard]] TokenRange candidates() const noexcept {
-    return {token().sinks.end, std::min(token().window.begin, index.coverage.tokens.end)};
+    return {token().sinks.end, std::min(token().window.begin, index.image.coverage.tokens().end)};
   }
   /// Whether tokens attend to entries: not where they attend to all rows.
   [[nodiscard]] bool attends_to_entries() const noexcept {

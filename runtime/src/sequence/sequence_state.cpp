@@ -210,19 +210,15 @@ Status SequenceState::copy_blocks(const Layers& source) {
   return context.await(WaitReason::copy, copied);
 }
 
-Status SequenceState::copy_layer(const Layer& mine, Layer& its) {
+Status SequenceState::copy_layer(Layer& mine, Layer& its) {
   TERRACE_TRY(its.rows.share(mine.rows));
   TERRACE_TRY(its.retention.entries.copy_from(mine.retention.entries, *runtime_->backend));
   TERRACE_TRY(its.retention.queries.copy_from(mine.retention.queries, *runtime_->backend));
   its.retention.scores = mine.retention.scores;
   its.index.hints = mine.index.hints;
   its.index.build.hints = mine.index.build.hints;
-  if (mine.index.coverage.tokens.empty()) return {};
-  SequenceContext& context = parts.context;
-  TERRACE_TRY(its.index.host.copy_from(mine.index.host, context.backend(), context.layout()));
-  its.index.coverage = mine.index.coverage;
   its.index.build.report = mine.index.build.report;
-  return {};
+  return mine.index.image.share_with(its.index.image, *runtime_->backend);
 }
 
 Status SequenceState::check_rows(LayerId id, HeadId head, std::span<const std::uint32_t> positions,

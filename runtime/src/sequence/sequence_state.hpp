@@ -71,7 +71,7 @@ class SequenceState {
   Status read_host_rows(Layer& layer, HeadId head, const SomePositions& some,
                         std::span<std::byte> target) const;
   /// Makes a layer of another sequence the same as one of this, its pages shared.
-  Status copy_layer(const Layer& mine, Layer& its);
+  Status copy_layer(Layer& mine, Layer& its);
   Status copy_blocks(const Layers& source);
 };
 

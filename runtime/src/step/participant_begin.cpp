@@ -129,7 +129,7 @@ bool Participant::may_index_prompt(bool indexed) const noexcept {
 void Participant::choose_attention(bool indexed) noexcept {
   if (prompt_ && context_.length == context_.prompt.begin) {
     const auto has_index = [&](const auto& layer) {
-      return context_.is_dense(layer->number) || !layer->index.coverage.tokens.empty();
+      return context_.is_dense(layer->number) || !layer->index.image.coverage.tokens().empty();
     };
     context_.prompt_selects = indexed && context_.selects() && context_.list_rows() > 0 &&
                               context_.options().prompts == PromptAttention::retrieved &&

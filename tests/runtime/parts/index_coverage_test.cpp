@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
+
 namespace terrace {
 namespace {
 
@@ -12,20 +14,19 @@ using ::testing::IsEmpty;
 IndexCoverage extended() {
   IndexCoverage coverage;
   coverage.start({10, 100});
-  coverage.batches.insert(coverage.batches.end(), {100, 120, 150});
-  coverage.tokens.end = 160;
+  for (const std::size_t end : {120U, 150U, 160U}) coverage.extend_to(end, /*as_batch=*/true);
   return coverage;
 }
 
 TEST(IndexCoverage, OfANewIndexIsOneBatch) {
   IndexCoverage coverage = extended();
-  coverage.lost_ends = {120};
+  coverage.lose(std::array<std::size_t, 1>{120});
   coverage.start({5, 50});
-  EXPECT_EQ(coverage.tokens, (TokenRange{5, 50}));
-  EXPECT_THAT(coverage.batches, ElementsAre(5));
-  EXPECT_THAT(coverage.lost_ends, IsEmpty());
-  EXPECT_EQ(coverage.trained, 45U);
-  EXPECT_EQ(coverage.fresh_end, 50U);
+  EXPECT_EQ(coverage.tokens(), (TokenRange{5, 50}));
+  EXPECT_THAT(coverage.batches(), ElementsAre(5));
+  EXPECT_THAT(coverage.lost_ends(), IsEmpty());
+  EXPECT_EQ(coverage.trained(), 45U);
+  EXPECT_EQ(coverage.fresh_end(), 50U);
 }
 
 TEST(IndexCoverage, RemembersTokensOfTheSameBatch) {
@@ -52,14 +53,14 @@ TEST(IndexCoverage, SaysWhereBatchesBehindATokenEnd) {
 TEST(IndexCoverage, ForgetsWhatIsBehindItsEnd) {
   IndexCoverage coverage = extended();
   coverage.end_at(120);
-  EXPECT_EQ(coverage.tokens, (TokenRange{10, 120}));
-  EXPECT_THAT(coverage.batches, ElementsAre(10, 100));
-  EXPECT_EQ(coverage.fresh_end, 100U);
+  EXPECT_EQ(coverage.tokens(), (TokenRange{10, 120}));
+  EXPECT_THAT(coverage.batches(), ElementsAre(10, 100));
+  EXPECT_EQ(coverage.fresh_end(), 100U);
   coverage.end_at(60);
-  EXPECT_EQ(coverage.fresh_end, 60U);
+  EXPECT_EQ(coverage.fresh_end(), 60U);
   coverage.end_at(0);
-  EXPECT_TRUE(coverage.tokens.empty());
-  EXPECT_THAT(coverage.batches, IsEmpty());
+  EXPECT_TRUE(coverage.tokens().empty());
+  EXPECT_THAT(coverage.batches(), IsEmpty());
 }
 
 }  // namespace
