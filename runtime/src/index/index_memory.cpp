@@ -14,6 +14,10 @@ constexpr std::size_t slab_bytes = std::size_t{256} << 10;
 
 }  // namespace
 
+std::size_t IndexMemory::slab_chunks(const IndexLayout& layout) noexcept {
+  return std::max<std::size_t>(1, slab_bytes / layout.chunk_bytes);
+}
+
 Result<IndexMemory::SharedSlab> IndexMemory::allocate(Backend& backend, std::size_t bytes) const {
   TERRACE_ASSIGN(Buffer buffer,
                  backend.allocate({.bytes = bytes, .tier = tier_, .purpose = Purpose::index}));
@@ -25,9 +29,8 @@ Status IndexMemory::reserve(Backend& backend, const IndexLayout& layout, std::si
     TERRACE_ASSIGN(fixed_, allocate(backend, layout.fixed_bytes));
   }
   TERRACE_TRY(chunks_.reserve(backend, chunk_count));
-  const std::size_t slab_chunks = std::max<std::size_t>(1, slab_bytes / layout.chunk_bytes);
   while (chunk_count_ < chunk_count) {
-    const std::size_t count = std::min(slab_chunks, chunk_count - chunk_count_);
+    const std::size_t count = std::min(slab_chunks(layout), chunk_count - chunk_count_);
     TERRACE_ASSIGN(const std::size_t bytes, checked_multiply(count, layout.chunk_bytes));
     TERRACE_ASSIGN(SharedSlab slab, allocate(backend, bytes));
     TERRACE_TRY(chunks_.reserve(backend, chunk_count_ + count));

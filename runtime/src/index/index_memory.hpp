@@ -32,6 +32,9 @@ class IndexMemory {
  public:
   explicit IndexMemory(Tier tier) noexcept : tier_(tier), chunks_(tier) {}
 
+  /// Chunks of a slab, as a rule: the unit in which shared memory is copied.
+  [[nodiscard]] static std::size_t slab_chunks(const IndexLayout& layout) noexcept;
+
   /// Makes room for `chunk_count` chunks and the fixed part.
   /// Errors: out_of_memory; what was there stays as it was.
   [[nodiscard]] Status reserve(Backend& backend, const IndexLayout& layout,

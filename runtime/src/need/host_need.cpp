@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cluster_cache_need.hpp"
+#include "index/index_memory.hpp"
 #include "reserve_buffer.hpp"
 #include "rows/pointer_table.hpp"
 #include "step/selection_lists.hpp"
@@ -34,6 +35,11 @@ std::size_t HostNeed::index() const noexcept {
   if (outgrown > 0 && (terms_.asked.draft_tokens > 1 || terms_.asked.later_prompt_tokens > 0)) {
     const std::size_t replaced = divide_up(outgrown, terms_.layout().chunk_tokens);
     bytes += layers * (terms_.index_bytes(replaced) + PointerTable::bytes_for(replaced));
+  }
+  if (terms_.asked.later_prompt_tokens > 0) {
+    // The index before a later prompt is kept, and the slab in which the prompt extends it copied.
+    const std::size_t slab = std::min(chunks, IndexMemory::slab_chunks(terms_.layout()));
+    bytes += layers * (slab * terms_.layout().chunk_bytes + table);
   }
   return bytes;
 }
