@@ -6,7 +6,7 @@
 #include "sequence/sequence_state.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/offload/parallel.hpp"
-#include "terrace/offload/scratch_store.hpp"
+#include "terrace/offload/tier_store.hpp"
 
 namespace terrace {
 namespace {
@@ -91,7 +91,7 @@ Result<RuntimeState::Policies> RuntimeState::make_policies(const RuntimeOptions&
 Status RuntimeState::open_store(RuntimeOptions& options) {
   RowsBelowHost& below = options.below_host;
   if (below.store != nullptr || below.file.empty()) return {};
-  const Result<std::shared_ptr<Store>> store = offload::open_scratch_store(
+  const Result<std::shared_ptr<Store>> store = offload::open_tier_store(
       {.path = below.file,
        .bytes = below.file_bytes,
        .page_bytes = options.block_tokens * options.shape.token_bytes()});

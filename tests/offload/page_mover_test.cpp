@@ -53,9 +53,9 @@ TEST_F(Mover, BringsBackTheBytesThatItTookAway) {
   }
   EXPECT_EQ(pool_->pages_in_use(), 0U);
   ASSERT_TRUE(mover_->promote(pages).has_value());
-  for (int i = 0; i < 2; ++i) {
+  for (std::size_t i = 0; i < 2; ++i) {
     ASSERT_TRUE(pages[i].status.has_value());
-    expect_bytes(pages[i].host, i + 1);
+    expect_bytes(pages[i].host, static_cast<int>(i) + 1);
     EXPECT_EQ(pool_->references(pages[i].host), 1U);
   }
 }

@@ -160,6 +160,9 @@ Status NvmeStore::Worker::set_up() {
     state_.registered_bytes = queue_->registered_bytes();
   }
   publish_usage();
+  if (options_.on_found) {
+    for (const PageRecord& record : container_->directory().records()) options_.on_found(record.key);
+  }
   return {};
 }
 

@@ -53,6 +53,9 @@ struct NvmeStoreOptions {
   /// How transfers are made, at most 4094 at a time. Pages that lie in `memory` cost less.
   FileQueueOptions queue = {};
   std::size_t batches_max = 1024;  ///< under way
+  /// Called once for each page that the file has, in any order, on the store's thread, before
+  /// open() returns.
+  std::function<void(const PageKey&)> on_found = {};
   /// Opens the queue of transfers; tests bring their own.
   std::function<Result<std::unique_ptr<FileQueue>>(const StorageFile&, const FileQueueOptions&)>
       open_queue = &FileQueue::open;
