@@ -85,6 +85,33 @@ TEST_F(Mover, ErasesAPageWithItsLastReference) {
   EXPECT_FALSE(find.status.has_value());
 }
 
+TEST_F(Mover, ReadsAdoptedPagesFromWithinALargerOne) {
+  std::vector<std::byte> bytes(3 * page_bytes);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = std::byte(1 + i / page_bytes);
+  constexpr PageKey key{.high = 99, .low = 1};
+  StoreCalls calls(store_, deadline);
+  ASSERT_TRUE(calls.write({{.key = key, .bytes = bytes}}).has_value());
+  std::vector<PageMover::Page> pages(2);
+  pages[0].stored = mover_->adopt({.key = key, .offset = 2 * page_bytes});
+  pages[1].stored = mover_->adopt({.key = key});
+  ASSERT_TRUE(mover_->promote(pages).has_value());
+  ASSERT_TRUE(pages[0].status.has_value() && pages[1].status.has_value());
+  expect_bytes(pages[0].host, 3);
+  expect_bytes(pages[1].host, 1);
+  // A page that was read stays known, so that the host may give it up without a write.
+  store_->arm({.verb = PageVerb::put, .nth = 1});
+  mover_->demote(pages);
+  EXPECT_TRUE(pages[0].status.has_value());
+  // The pages are not the mover's: they outlast it.
+  for (const PageMover::Page& page : pages) {
+    pool_->release(page.host);
+    mover_->release(page.stored);
+  }
+  EXPECT_EQ(mover_->page_count(), 0U);
+  mover_.reset();
+  EXPECT_EQ(calls.sizes_of({&key, 1}).value().front(), bytes.size());
+}
+
 TEST_F(Mover, KeepsAPageOnTheHostThatCannotBeWritten) {
   std::vector<PageMover::Page> pages{filled(1), filled(2)};
   store_->arm({.verb = PageVerb::put, .nth = 1});

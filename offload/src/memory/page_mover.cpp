@@ -11,66 +11,39 @@ constexpr PageHandle no_page{.region = PageHandle::no_region};
 
 }  // namespace
 
-PageMover::~PageMover() {
-  tidy_up();
-  for (Batch& batch : under_way_) {
-    static_cast<void>(batch.ticket.done.wait(options_.deadline));
-    end(batch);
+class PageMover::HeldPages {
+ public:
+  explicit HeldPages(HostPagePool& pool) noexcept : pool_(pool) {}
+  HeldPages(const HeldPages&) = delete;
+  HeldPages& operator=(const HeldPages&) = delete;
+  ~HeldPages() {
+    for (const PageHandle page : pages_) pool_.release(page);
   }
-  // Where this was the store's last user, the store ends what it is still at, before its requests
-  // go.
-  options_.store.reset();
-}
 
-void PageMover::end(Batch& batch) noexcept {
-  for (const PageHandle page : batch.held) pool_.release(page);
-  batch.held.clear();
-}
+  /// Takes a reference over.
+  void add(PageHandle page) { pages_.push_back(page); }
 
-void PageMover::forget_ended() {
-  std::erase_if(under_way_, [&](Batch& batch) {
-    if (!batch.ticket.done.is_set()) return false;
-    end(batch);
-    return true;
-  });
-}
+ private:
+  HostPagePool& pool_;
+  std::vector<PageHandle> pages_;
+};
+
+PageMover::~PageMover() { tidy_up(); }
 
 void PageMover::tidy_up() {
   const std::lock_guard lock(mutex_);
-  forget_ended();
   if (unnamed_.empty()) return;
-  Batch& batch = under_way_.emplace_back();
-  for (const StoredPage page : unnamed_) {
-    batch.requests.push_back({.verb = PageVerb::erase, .key = key_of(page)});
+  StoreBatch batch;
+  for (const PageKey& key : unnamed_) {
+    batch.requests.push_back({.verb = PageVerb::erase, .key = key});
   }
-  const Result<StoreTicket> ticket = options_.store->submit(batch.requests);
-  if (!ticket) return under_way_.pop_back();  // with the next ones
-  batch.ticket = *ticket;
-  unnamed_.clear();
-}
-
-Status PageMover::carry_out(Batch& batch) {
-  const Result<StoreTicket> ticket = options_.store->submit(batch.requests);
-  if (!ticket) {
-    end(batch);
-    return tl::unexpected(ticket.error());
-  }
-  batch.ticket = *ticket;
-  const Status waited = batch.ticket.done.wait(options_.deadline);
-  if (!waited) options_.store->cancel(batch.ticket);
-  if (batch.ticket.done.is_set()) {
-    end(batch);
-    return {};
-  }
-  // The device is still at some of them.
-  const std::lock_guard lock(mutex_);
-  under_way_.push_back(std::move(batch));
-  return waited;
+  if (calls_.start(batch)) unnamed_.clear();  // or they go with the next ones
 }
 
 void PageMover::demote(std::span<Page> pages) {
   tidy_up();
-  Batch batch;
+  const auto held = std::make_shared<HeldPages>(pool_);
+  StoreBatch batch{.requests = {}, .memory = held};
   std::vector<Page*> moved;
   for (Page& page : pages) {
     page.status = {};
@@ -79,46 +52,55 @@ void PageMover::demote(std::span<Page> pages) {
     page.stored = StoredPage{++last_};
     moved.push_back(&page);
     batch.requests.push_back({.verb = PageVerb::put,
-                              .key = key_of(page.stored),
+                              .key = own_key(page.stored),
                               .data = pool_.resolve(page.host),
                               .bytes = pool_.page_bytes()});
     pool_.share(page.host);
-    batch.held.push_back(page.host);
+    held->add(page.host);
   }
   if (moved.empty()) return;
-  const Status carried = carry_out(batch);
+  const Status carried = calls_.carry_out(batch);
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < moved.size(); ++i) {
     Page& page = *moved[i];
     page.status = carried ? batch.requests[i].status : carried;
+    const StoredPlace place{.key = own_key(page.stored)};
     if (page.status) {
-      references_.emplace(page.stored, 1);
+      named_.emplace(page.stored, Named{.place = place});
     } else {
-      unnamed_.push_back(std::exchange(page.stored, StoredPage::none));
+      unnamed_.push_back(place.key);
+      page.stored = StoredPage::none;
     }
   }
 }
 
+PageRequest PageMover::request_for(StoredPage page, std::byte* data) {
+  const std::lock_guard lock(mutex_);
+  const Named& named = named_.at(page);
+  return {.verb = named.adopted ? PageVerb::get_part : PageVerb::get,
+          .key = named.place.key,
+          .data = data,
+          .bytes = pool_.page_bytes(),
+          .offset = named.place.offset};
+}
+
 Status PageMover::promote(std::span<Page> pages) {
   tidy_up();
-  Batch batch;
+  const auto held = std::make_shared<HeldPages>(pool_);
+  StoreBatch batch{.requests = {}, .memory = held};
   for (Page& page : pages) {
     const Result<PageHandle> host = pool_.allocate();
     if (!host) {
-      end(batch);
       for (Page& other : pages) other.host = no_page;
       return tl::unexpected(host.error());
     }
     page.host = *host;
-    batch.held.push_back(*host);
-    batch.requests.push_back({.verb = PageVerb::get,
-                              .key = key_of(page.stored),
-                              .data = pool_.resolve(*host),
-                              .bytes = pool_.page_bytes()});
+    held->add(*host);
+    batch.requests.push_back(request_for(page.stored, pool_.resolve(*host)));
   }
-  // Given back where the batch ends, in time or not: pages that are right are the caller's.
-  for (const PageHandle host : batch.held) pool_.share(host);
-  const Status carried = carry_out(batch);
+  // The batch gives its references back, in time or not: pages that are right are the caller's.
+  for (const Page& page : pages) pool_.share(page.host);
+  const Status carried = calls_.carry_out(batch);
   for (std::size_t i = 0; i < pages.size(); ++i) {
     Page& page = pages[i];
     page.status = carried ? batch.requests[i].status : carried;
@@ -127,23 +109,30 @@ Status PageMover::promote(std::span<Page> pages) {
   return {};
 }
 
+StoredPage PageMover::adopt(const StoredPlace& place) {
+  const std::lock_guard lock(mutex_);
+  const StoredPage page{++last_};
+  named_.emplace(page, Named{.place = place, .adopted = true});
+  return page;
+}
+
 void PageMover::share(StoredPage page) {
   const std::lock_guard lock(mutex_);
-  ++references_.at(page);
+  ++named_.at(page).references;
 }
 
 void PageMover::release(StoredPage page) {
   const std::lock_guard lock(mutex_);
-  const auto found = references_.find(page);
-  TERRACE_ASSERT(found != references_.end());
-  if (--found->second > 0) return;
-  references_.erase(found);
-  unnamed_.push_back(page);
+  const auto found = named_.find(page);
+  TERRACE_ASSERT(found != named_.end());
+  if (--found->second.references > 0) return;
+  if (!found->second.adopted) unnamed_.push_back(found->second.place.key);
+  named_.erase(found);
 }
 
 std::size_t PageMover::page_count() const {
   const std::lock_guard lock(mutex_);
-  return references_.size();
+  return named_.size();
 }
 
 }  // namespace terrace::offload

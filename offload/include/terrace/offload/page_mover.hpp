@@ -7,11 +7,10 @@
 //   mover.promote({&page, 1});    // page.host is a page with the same bytes
 //
 // A page in the store has a key of its own, which is never used again, and is counted like a page
-// of the pool: the last release() erases it.
+// of the pool: the last release() erases it. An adopted page is somebody else's, and stays.
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -20,11 +19,18 @@
 
 #include "terrace/core/store.hpp"
 #include "terrace/offload/host_pages.hpp"
+#include "terrace/offload/store_calls.hpp"
 
 namespace terrace::offload {
 
 /// Names a page in a mover's store.
 enum class StoredPage : std::uint64_t { none = 0 };
+
+/// Where the store has the bytes of a page: in one of its own pages, which may have more.
+struct StoredPlace {
+  PageKey key = {};
+  std::uint64_t offset = 0;
+};
 
 struct PageMoverOptions {
   std::shared_ptr<Store> store;
@@ -46,7 +52,7 @@ class PageMover {
   static constexpr std::size_t batch_pages = 64;
 
   PageMover(HostPagePool& pool, PageMoverOptions options) noexcept
-      : pool_(pool), options_(std::move(options)) {}
+      : pool_(pool), owner_(options.owner), calls_(std::move(options.store), options.deadline) {}
   PageMover(const PageMover&) = delete;
   PageMover& operator=(const PageMover&) = delete;
   /// Waits for batches that are under way, each until the deadline.
@@ -62,38 +68,41 @@ class PageMover {
   /// store; not_ready past the deadline. A page that failed has no host page.
   Status promote(std::span<Page> pages);
 
+  /// Names a page that the store has, and that is not erased. It has to stay in the store until the
+  /// last reference is taken away.
+  [[nodiscard]] StoredPage adopt(const StoredPlace& place);
+
   /// Adds a reference.
   void share(StoredPage page);
-  /// Takes a reference away; the last one erases the page.
+  /// Takes a reference away; the last one erases the page, unless it was adopted.
   void release(StoredPage page);
 
   /// Pages that are named.
   [[nodiscard]] std::size_t page_count() const;
 
  private:
-  /// A batch that the store works on, with the memory that has to stay meanwhile.
-  struct Batch {
-    std::vector<PageRequest> requests;
-    std::vector<PageHandle> held;
-    StoreTicket ticket;
+  /// Pages of the pool that a batch reads or writes; they are given back with the batch.
+  class HeldPages;
+  struct Named {
+    StoredPlace place;
+    std::uint32_t references = 1;
+    bool adopted = false;
   };
-  [[nodiscard]] PageKey key_of(StoredPage page) const noexcept {
-    return {.high = options_.owner, .low = static_cast<std::uint64_t>(page)};
+
+  [[nodiscard]] PageKey own_key(StoredPage page) const noexcept {
+    return {.high = owner_, .low = static_cast<std::uint64_t>(page)};
   }
-  /// Carries a batch out. The pages that it holds are given back once the store is done with it.
-  Status carry_out(Batch& batch);
-  /// Erases pages without a reference, and forgets batches that have ended.
+  [[nodiscard]] PageRequest request_for(StoredPage page, std::byte* data);
+  /// Erases pages without a reference.
   void tidy_up();
-  void forget_ended();
-  void end(Batch& batch) noexcept;
 
   HostPagePool& pool_;
-  PageMoverOptions options_;
+  std::uint64_t owner_;
   mutable std::mutex mutex_;
   std::uint64_t last_ = 0;
-  std::unordered_map<StoredPage, std::uint32_t> references_;
-  std::vector<StoredPage> unnamed_;  ///< to be erased
-  std::list<Batch> under_way_;       ///< without a caller that waits
+  std::unordered_map<StoredPage, Named> named_;
+  std::vector<PageKey> unnamed_;  ///< to be erased
+  StoreCalls calls_;
 };
 
 }  // namespace terrace::offload

@@ -1,0 +1,73 @@
+// Batches of a store that somebody waits for, until a deadline. The memory of a batch that is late
+// stays until the store is done with it.
+//
+//   StoreCalls calls(store, deadline);
+//   TERRACE_TRY(calls.write({{.key = key, .bytes = bytes}}));
+//   TERRACE_ASSIGN(const std::vector<std::byte> same, calls.read(key));
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "terrace/core/store.hpp"
+
+namespace terrace::offload {
+
+struct StoreBatch {
+  std::vector<PageRequest> requests;
+  std::shared_ptr<void> memory = nullptr;  ///< holds what the requests point at
+  BatchOptions options = {};
+  StoreTicket ticket = {};  ///< set by the call
+};
+
+/// Bytes that are kept under a key.
+struct StoredBytes {
+  PageKey key = {};
+  std::vector<std::byte> bytes;
+};
+
+/// Threads  safe from any thread
+class StoreCalls {
+ public:
+  StoreCalls(std::shared_ptr<Store> store, Duration deadline) noexcept
+      : store_(std::move(store)), deadline_(deadline) {}
+  StoreCalls(const StoreCalls&) = delete;
+  StoreCalls& operator=(const StoreCalls&) = delete;
+  /// Waits for batches that are late, each until the deadline.
+  ~StoreCalls();
+
+  /// Carries a batch out. Each request has a status of its own then.
+  ///
+  /// Errors   those of Store::submit; not_ready past the deadline: what has not begun is cancelled,
+  ///          the batch is no longer the caller's, and nothing is known of its requests
+  [[nodiscard]] Status carry_out(StoreBatch& batch);
+  /// Starts a batch that nobody waits for. Errors: those of Store::submit; the batch stays then.
+  [[nodiscard]] Status start(StoreBatch& batch);
+
+  /// Returns the bytes of each page, 0 where there is none. Errors: as carry_out().
+  [[nodiscard]] Result<std::vector<std::size_t>> sizes_of(std::span<const PageKey> keys);
+  /// Returns a page. Errors: as carry_out(); those of the request: invalid_argument where there is
+  /// no such page.
+  [[nodiscard]] Result<std::vector<std::byte>> read(PageKey key);
+  /// Writes pages. Errors: as carry_out(); the first of the requests.
+  [[nodiscard]] Status write(std::vector<StoredBytes> pages);
+  /// Erases pages that are there. Errors: as write(), but for pages that are not there.
+  [[nodiscard]] Status erase(std::span<const PageKey> keys);
+
+  [[nodiscard]] Store& store() noexcept { return *store_; }
+
+ private:
+  void forget_ended();
+
+  std::shared_ptr<Store> store_;
+  Duration deadline_;
+  std::mutex mutex_;
+  std::list<StoreBatch> under_way_;  ///< without a caller that waits
+};
+
+}  // namespace terrace::offload

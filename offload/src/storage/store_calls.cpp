@@ -1,0 +1,108 @@
+#include "terrace/offload/store_calls.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace terrace::offload {
+namespace {
+
+/// Requests of one verb, in the order of the keys.
+std::vector<PageRequest> requests_for(PageVerb verb, std::span<const PageKey> keys) {
+  std::vector<PageRequest> requests;
+  requests.reserve(keys.size());
+  for (const PageKey& key : keys) requests.push_back({.verb = verb, .key = key});
+  return requests;
+}
+
+}  // namespace
+
+StoreCalls::~StoreCalls() {
+  for (const StoreBatch& batch : under_way_) {
+    static_cast<void>(batch.ticket.done.wait(deadline_));
+  }
+  // Where this was the store's last user, the store ends what it is still at, before its requests
+  // go.
+  store_.reset();
+}
+
+void StoreCalls::forget_ended() {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(under_way_, [](const StoreBatch& batch) { return batch.ticket.done.is_set(); });
+}
+
+Status StoreCalls::carry_out(StoreBatch& batch) {
+  forget_ended();
+  TERRACE_ASSIGN(batch.ticket, store_->submit(batch.requests, batch.options));
+  const Status waited = batch.ticket.done.wait(deadline_);
+  if (!waited) store_->cancel(batch.ticket);
+  if (batch.ticket.done.is_set()) return {};
+  // The device is still at some of them.
+  const std::lock_guard lock(mutex_);
+  under_way_.push_back(std::exchange(batch, {}));
+  return waited;
+}
+
+Status StoreCalls::start(StoreBatch& batch) {
+  forget_ended();
+  const std::lock_guard lock(mutex_);
+  StoreBatch& started = under_way_.emplace_back(std::exchange(batch, {}));
+  const Result<StoreTicket> ticket = store_->submit(started.requests, started.options);
+  if (!ticket) {
+    batch = std::move(started);
+    under_way_.pop_back();
+    return tl::unexpected(ticket.error());
+  }
+  started.ticket = *ticket;
+  return {};
+}
+
+Result<std::vector<std::size_t>> StoreCalls::sizes_of(std::span<const PageKey> keys) {
+  StoreBatch batch{.requests = requests_for(PageVerb::find, keys)};
+  if (!keys.empty()) TERRACE_TRY(carry_out(batch));
+  std::vector<std::size_t> sizes;
+  for (const PageRequest& request : batch.requests) {
+    sizes.push_back(request.status ? request.bytes : 0);
+  }
+  return sizes;
+}
+
+Result<std::vector<std::byte>> StoreCalls::read(PageKey key) {
+  StoreBatch find{.requests = requests_for(PageVerb::find, {&key, 1})};
+  TERRACE_TRY(carry_out(find));
+  TERRACE_TRY(find.requests.front().status);
+  const auto bytes = std::make_shared<std::vector<std::byte>>(find.requests.front().bytes);
+  StoreBatch get{
+      .requests = {{.verb = PageVerb::get, .key = key, .data = bytes->data(), .bytes = bytes->size()}},
+      .memory = bytes};
+  TERRACE_TRY(carry_out(get));
+  TERRACE_TRY(get.requests.front().status);
+  return std::move(*bytes);
+}
+
+Status StoreCalls::write(std::vector<StoredBytes> pages) {
+  if (pages.empty()) return {};
+  const auto held = std::make_shared<std::vector<StoredBytes>>(std::move(pages));
+  StoreBatch batch{.requests = {}, .memory = held};
+  for (StoredBytes& page : *held) {
+    batch.requests.push_back({.verb = PageVerb::put,
+                              .key = page.key,
+                              .data = page.bytes.data(),
+                              .bytes = page.bytes.size()});
+  }
+  TERRACE_TRY(carry_out(batch));
+  for (const PageRequest& request : batch.requests) TERRACE_TRY(request.status);
+  return {};
+}
+
+Status StoreCalls::erase(std::span<const PageKey> keys) {
+  if (keys.empty()) return {};
+  StoreBatch batch{.requests = requests_for(PageVerb::erase, keys)};
+  TERRACE_TRY(carry_out(batch));
+  for (const PageRequest& request : batch.requests) {
+    const bool done = request.status || request.status.error().code == Errc::invalid_argument;
+    if (!done) return request.status;
+  }
+  return {};
+}
+
+}  // namespace terrace::offload
