@@ -7,7 +7,9 @@ from functions import long_functions
 from guides import guides
 from words import words
 
-LIBRARY = {"core", "kernels", "policies", "offload", "runtime", "engine", "tuning", "bindings"}
+LIBRARY = {
+    "core", "kernels", "policies", "offload", "tiers", "runtime", "engine", "tuning", "bindings",
+}
 BUILT = LIBRARY | {"apps", "tests", "bench", "examples"}
 
 COLUMNS_MAX = 100

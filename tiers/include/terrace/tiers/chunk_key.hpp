@@ -1,0 +1,24 @@
+// The name of a chunk: 128 bits of the SHA-256 chain of its prefix.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "terrace/tiers/digest.hpp"
+
+namespace terrace::tiers {
+
+/// The first 16 bytes of a link of a chain, read as two big-endian numbers. A key names the chunk,
+/// all that comes before it and the namespace.
+struct ChunkKey {
+  std::uint64_t high = 0;
+  std::uint64_t low = 0;
+  auto operator<=>(const ChunkKey&) const = default;
+};
+
+[[nodiscard]] ChunkKey key_of(const Digest& link) noexcept;
+
+/// Returns 32 lower-case hexadecimal digits: those that the digest begins with.
+[[nodiscard]] std::string to_string(const ChunkKey& key);
+
+}  // namespace terrace::tiers

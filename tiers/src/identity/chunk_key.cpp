@@ -1,0 +1,26 @@
+#include "terrace/tiers/chunk_key.hpp"
+
+#include <fmt/core.h>
+
+namespace terrace::tiers {
+namespace {
+
+std::uint64_t big_endian(const std::byte* bytes) noexcept {
+  std::uint64_t number = 0;
+  for (std::size_t i = 0; i < sizeof number; ++i) {
+    number = number << 8 | std::to_integer<std::uint64_t>(bytes[i]);
+  }
+  return number;
+}
+
+}  // namespace
+
+ChunkKey key_of(const Digest& link) noexcept {
+  return {.high = big_endian(link.data()), .low = big_endian(link.data() + 8)};
+}
+
+std::string to_string(const ChunkKey& key) {
+  return fmt::format("{:016x}{:016x}", key.high, key.low);
+}
+
+}  // namespace terrace::tiers
