@@ -66,17 +66,43 @@ Result<std::vector<std::size_t>> StoreCalls::sizes_of(std::span<const PageKey> k
   return sizes;
 }
 
-Result<std::vector<std::byte>> StoreCalls::read(PageKey key) {
-  StoreBatch find{.requests = requests_for(PageVerb::find, {&key, 1})};
+Result<std::vector<Result<std::vector<std::byte>>>> StoreCalls::read_all(
+    std::span<const PageKey> keys) {
+  std::vector<Result<std::vector<std::byte>>> pages(keys.size());
+  StoreBatch find{.requests = requests_for(PageVerb::find, keys)};
+  if (keys.empty()) return pages;
   TERRACE_TRY(carry_out(find));
-  TERRACE_TRY(find.requests.front().status);
-  const auto bytes = std::make_shared<std::vector<std::byte>>(find.requests.front().bytes);
-  StoreBatch get{
-      .requests = {{.verb = PageVerb::get, .key = key, .data = bytes->data(), .bytes = bytes->size()}},
-      .memory = bytes};
+  const auto memory = std::make_shared<std::vector<std::vector<std::byte>>>(keys.size());
+  StoreBatch get{.requests = {}, .memory = memory};
+  std::vector<std::size_t> asked;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const PageRequest& found = find.requests[i];
+    if (!found.status) {
+      pages[i] = tl::unexpected(found.status.error());
+      continue;
+    }
+    std::vector<std::byte>& bytes = (*memory)[i];
+    bytes.resize(found.bytes);
+    asked.push_back(i);
+    get.requests.push_back({.verb = PageVerb::get,
+                            .key = keys[i],
+                            .data = bytes.data(),
+                            .bytes = bytes.size()});
+  }
+  if (asked.empty()) return pages;
   TERRACE_TRY(carry_out(get));
-  TERRACE_TRY(get.requests.front().status);
-  return std::move(*bytes);
+  for (std::size_t n = 0; n < asked.size(); ++n) {
+    const Status& status = get.requests[n].status;
+    std::vector<std::byte>& bytes = (*memory)[asked[n]];
+    pages[asked[n]] = status ? Result<std::vector<std::byte>>(std::move(bytes))
+                             : tl::unexpected(status.error());
+  }
+  return pages;
+}
+
+Result<std::vector<std::byte>> StoreCalls::read(PageKey key) {
+  TERRACE_ASSIGN(auto pages, read_all({&key, 1}));
+  return std::move(pages.front());
 }
 
 Status StoreCalls::write(std::vector<StoredBytes> pages) {

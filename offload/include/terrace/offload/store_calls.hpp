@@ -51,8 +51,11 @@ class StoreCalls {
 
   /// Returns the bytes of each page, 0 where there is none. Errors: as carry_out().
   [[nodiscard]] Result<std::vector<std::size_t>> sizes_of(std::span<const PageKey> keys);
-  /// Returns a page. Errors: as carry_out(); those of the request: invalid_argument where there is
-  /// no such page.
+  /// Returns pages. Errors: as carry_out(). Errors of each page: those of the request;
+  /// invalid_argument where there is no such page.
+  [[nodiscard]] Result<std::vector<Result<std::vector<std::byte>>>> read_all(
+      std::span<const PageKey> keys);
+  /// Returns a page. Errors: as read_all().
   [[nodiscard]] Result<std::vector<std::byte>> read(PageKey key);
   /// Writes pages. Errors: as carry_out(); the first of the requests.
   [[nodiscard]] Status write(std::vector<StoredBytes> pages);
