@@ -429,6 +429,17 @@ constexpr std::array keys{
               .low = 1 << 20,
               .high = any_size,
               .meaning = "size of that file, taken from the disk at once"},
+    ConfigKey{.name = "tier.model",
+              .kind = text,
+              .default_text = "",
+              .meaning = "digest of the weights that rows in the file are of, for prefixes that "
+                         "later sequences begin with; empty for none"},
+    ConfigKey{.name = "tier.chunk_tokens",
+              .kind = integer,
+              .default_text = "256",
+              .low = 1,
+              .high = 1 << 20,
+              .meaning = "tokens that prefixes are kept and found by; whole blocks"},
 
     ConfigKey{.name = "threads.device",
               .kind = integer,

@@ -157,6 +157,8 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
   options.cache = cache_options(config);
   options.below_host.file = config.text("tier.nvme.path");
   options.below_host.file_bytes = config.size_bytes("tier.nvme.bytes");
+  options.prefixes = {.model = config.text("tier.model"),
+                      .chunk_tokens = config.integer("tier.chunk_tokens")};
   options.planning.iterations = config.integers_or_auto("planning.iterations");
   options.planning.limits = {.iterations_min = config.integer("planning.iterations_min"),
                              .iterations_max = config.integer("planning.iterations_max")};
@@ -199,6 +201,11 @@ Status RuntimeOptions::validate() const {
   if (dense_layers > shape.layers) {
     return fail(Errc::invalid_argument, "retrieval.dense_layers {}: the model has {} layers",
                 dense_layers, shape.layers);
+  }
+  if (prefixes.chunk_tokens == 0 || prefixes.chunk_tokens % block_tokens != 0) {
+    return fail(Errc::invalid_argument,
+                "tier.chunk_tokens is {}; use a multiple of kv.block_tokens, {}",
+                prefixes.chunk_tokens, block_tokens);
   }
   if (host_threads == 0 || deadline <= Duration::zero()) {
     return fail(Errc::invalid_argument, "threads.host and deadline must be above zero");

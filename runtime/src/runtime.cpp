@@ -3,6 +3,7 @@
 #include "need/device_need.hpp"
 #include "need/host_need.hpp"
 #include "need/need_terms.hpp"
+#include "prefix/prefix_adopter.hpp"
 #include "runtime_state.hpp"
 #include "sequence/sequence_state.hpp"
 #include "step/step_state.hpp"
@@ -20,6 +21,21 @@ Result<std::unique_ptr<Runtime>> Runtime::open(RuntimeOptions options,
 
 Result<std::unique_ptr<Sequence>> Runtime::open_sequence() {
   TERRACE_ASSIGN(auto state, SequenceState::create(state_));
+  return std::unique_ptr<Sequence>(new Sequence(std::move(state)));
+}
+
+Result<std::unique_ptr<Sequence>> Runtime::open_sequence(const PrefixQuery& query) {
+  TERRACE_ASSIGN(auto state, SequenceState::create(state_));
+  if (state_->prefixes() != nullptr) {
+    Status adopted;
+    {
+      const std::lock_guard lock(state->mutex);
+      adopted = adopt_prefix(*state, query);
+    }
+    const bool missed = !adopted && adopted.error().code != Errc::out_of_memory;
+    if (missed) return open_sequence();
+    if (!adopted) return tl::unexpected(adopted.error().while_doing("open_sequence"));
+  }
   return std::unique_ptr<Sequence>(new Sequence(std::move(state)));
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "prefix/saved_index.hpp"
 #include "sequence/sequence_state.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/offload/parallel.hpp"
@@ -91,10 +92,10 @@ Result<RuntimeState::Policies> RuntimeState::make_policies(const RuntimeOptions&
 Status RuntimeState::open_store(RuntimeOptions& options) {
   RowsBelowHost& below = options.below_host;
   if (below.store != nullptr || below.file.empty()) return {};
-  const Result<std::shared_ptr<Store>> store = offload::open_tier_store(
-      {.path = below.file,
-       .bytes = below.file_bytes,
-       .page_bytes = options.block_tokens * options.shape.token_bytes()});
+  const Result<std::shared_ptr<Store>> store =
+      offload::open_tier_store({.path = below.file,
+                                .bytes = below.file_bytes,
+                                .page_bytes = options.block_tokens * options.shape.token_bytes()});
   if (!store) return tl::unexpected(store.error().while_doing("tier.nvme"));
   below.store = *store;
   // Other runtimes of the process may have the same file.
@@ -138,6 +139,10 @@ Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions option
             .store = below.store, .owner = below.owner, .deadline = state->options.deadline});
   }
   state->limit_pages();
+  if (state->mover_ != nullptr && state->retention == nullptr &&
+      !state->options.prefixes.model.empty()) {
+    TERRACE_ASSIGN(state->prefixes_, PrefixLibrary::open(state->options, index_identity(*state)));
+  }
   // Names are checked now, not at the first prompt.
   if (!state->options.cache.none()) TERRACE_TRY(make_resident_cache(state->options.cache, 1, 1));
   return state;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "prefix/prefix_library.hpp"
 #include "reclaimer.hpp"
 #include "step/step_memory.hpp"
 #include "terrace/core/backend.hpp"
@@ -110,6 +111,8 @@ class RuntimeState {
   offload::HostPagePool& pages() noexcept { return *pages_; }
   /// Moves pages to the store below the host and back; null = no store.
   offload::PageMover* mover() noexcept { return mover_.get(); }
+  /// Prefixes that sequences may begin with; null = none are kept.
+  PrefixLibrary* prefixes() noexcept { return prefixes_.get(); }
   /// Pages that may be on the host before the oldest leave it.
   [[nodiscard]] std::size_t host_pages_limit() const noexcept {
     return options.below_host.host_bytes / block_bytes();
@@ -184,6 +187,7 @@ class RuntimeState {
   std::vector<std::unique_ptr<StepMemory>> step_memory_;  ///< that is not lent
   std::unique_ptr<offload::HostPagePool> pages_;
   std::unique_ptr<offload::PageMover> mover_;
+  std::unique_ptr<PrefixLibrary> prefixes_;
   std::atomic<std::uint64_t> wanted_{0};
 
   std::mutex planner_mutex_;

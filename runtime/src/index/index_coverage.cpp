@@ -1,8 +1,20 @@
 #include "index_coverage.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace terrace {
+
+IndexCoverage IndexCoverage::of(State saved) {
+  IndexCoverage coverage;
+  coverage.tokens_ = saved.tokens;
+  coverage.batches_ = std::move(saved.batches);
+  coverage.trained_ = saved.trained;
+  coverage.fresh_end_ = saved.fresh_end;
+  coverage.note_coded();
+  coverage.begin_draft();
+  return coverage;
+}
 
 void IndexCoverage::start(TokenRange built) {
   tokens_ = built;

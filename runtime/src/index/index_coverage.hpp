@@ -20,6 +20,19 @@ class IndexCoverage {
   /// The end of the tokens when the index was last built, or a refresh of it was given up.
   [[nodiscard]] std::size_t fresh_end() const noexcept { return fresh_end_; }
 
+  // A saved index.
+
+  struct State {
+    TokenRange tokens;
+    std::vector<std::size_t> batches;
+    std::size_t trained = 0;
+    std::size_t fresh_end = 0;
+  };
+  /// What a saved index has to say of its coverage. No coding may have been lost.
+  [[nodiscard]] State state() const { return {tokens_, batches_, trained_, fresh_end_}; }
+  /// The coverage of an index that was saved.
+  [[nodiscard]] static IndexCoverage of(State saved);
+
   // Growing.
 
   /// A new index of `built`.

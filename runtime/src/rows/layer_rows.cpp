@@ -103,6 +103,19 @@ Status LayerRows::share(const LayerRows& other) {
   return {};
 }
 
+Status LayerRows::adopt(std::span<const offload::StoredPlace> places) {
+  const std::size_t blocks = places.size();
+  TERRACE_TRY(device_.reserve(*runtime_.backend, blocks));
+  TERRACE_TRY(host_.reserve(*runtime_.backend, blocks));
+  pages_.append_holes(blocks);
+  for (const offload::StoredPlace& place : places) stored_.push_back(mover_->adopt(place));
+  keepers_.resize(blocks);
+  wanted_.resize(blocks, runtime_.count_wanted());
+  places_.resize(blocks, BlockPlace::absent);
+  away_ = blocks;
+  return {};
+}
+
 Status LayerRows::bring(std::span<const std::uint32_t> blocks) {
   const std::uint64_t now = runtime_.count_wanted();
   for (const std::uint32_t block : blocks) wanted_[block] = now;

@@ -63,6 +63,9 @@ class LayerRows {
            host_[block] == nullptr;
   }
   [[nodiscard]] std::size_t away_pages() const noexcept { return away_; }
+  /// Has blocks that the store has, and that stay there: all are away. There must be no block yet,
+  /// and a store. Errors: out_of_memory.
+  Status adopt(std::span<const offload::StoredPlace> places);
   /// Reads those of the blocks that are away. Errors: out_of_memory naming host.memory, those of
   /// the store. Blocks that have arrived stay, and those that have not are away as before.
   Status bring(std::span<const std::uint32_t> blocks);

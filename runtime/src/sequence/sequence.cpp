@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "prefix/prefix_publisher.hpp"
 #include "sequence_state.hpp"
 
 namespace terrace {
@@ -59,6 +60,28 @@ Result<std::unique_ptr<Sequence>> Sequence::fork() {
   // It counts what was loaded for a twin that there will not be.
   state_->parts.context.counters.bytes.refill += sequence->counters().bytes.refill;
   return tl::unexpected(state_->parts.context.named("fork", started).error());
+}
+
+Result<PublishReport> Sequence::publish(const PrefixQuery& query) {
+  TERRACE_ASSIGN(PublishReport report,
+                 call(*state_, "publish", [&] { return publish_rows(*state_, query); }));
+  if (report.tokens == 0 || report.indexed) return report;
+  const auto write_indexes_of = [&](Sequence& sequence) {
+    return call(*sequence.state_, "publish",
+                [&] { return publish_indexes(*sequence.state_, query, report); });
+  };
+  if (length() == report.tokens) {
+    TERRACE_TRY(write_indexes_of(*this));
+    return report;
+  }
+  const auto write_indexes_of_twin = [&]() -> Status {
+    TERRACE_ASSIGN(const auto twin, fork());
+    TERRACE_TRY(twin->truncate(report.tokens));
+    return write_indexes_of(*twin);
+  };
+  const Status written = write_indexes_of_twin();
+  if (written || written.error().code == Errc::out_of_memory) return report;
+  return tl::unexpected(written.error());
 }
 
 Status Sequence::read_rows(LayerId layer, HeadId head, std::span<const std::uint32_t> positions,

@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include "field_encoding.hpp"
+#include "sha256.hpp"
+
 namespace terrace::tiers {
 namespace {
 
@@ -17,6 +20,13 @@ std::uint64_t big_endian(const std::byte* bytes) noexcept {
 
 ChunkKey key_of(const Digest& link) noexcept {
   return {.high = big_endian(link.data()), .low = big_endian(link.data() + 8)};
+}
+
+Result<ChunkKey> key_after(const ChunkKey& chunk, std::string_view what) {
+  FieldEncoding fields;
+  fields.add("terrace after chunk 1").add(chunk.high).add(chunk.low).add(what);
+  TERRACE_ASSIGN(const Digest digest, sha256(fields.bytes()));
+  return key_of(digest);
 }
 
 std::string to_string(const ChunkKey& key) {

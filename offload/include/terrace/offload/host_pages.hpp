@@ -113,6 +113,9 @@ class PageTable {
   /// Appends a new page; returns its memory. Errors: out_of_memory naming host.memory.
   [[nodiscard]] Result<std::byte*> append();
 
+  /// Appends holes, to be filled.
+  void append_holes(std::size_t count) { pages_.resize(pages_.size() + count, no_page); }
+
   /// Returns a table that shares all pages.
   [[nodiscard]] PageTable fork() const;
 
@@ -143,6 +146,8 @@ class PageTable {
   }
 
  private:
+  static constexpr PageHandle no_page{.region = PageHandle::no_region};
+
   HostPagePool* pool_;
   std::vector<PageHandle> pages_;
 };

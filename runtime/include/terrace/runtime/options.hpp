@@ -21,6 +21,7 @@
 #include "terrace/policies/retention.hpp"
 #include "terrace/policies/retrieval.hpp"
 #include "terrace/runtime/cache_options.hpp"
+#include "terrace/runtime/prefix.hpp"
 
 namespace terrace {
 
@@ -133,6 +134,7 @@ struct RuntimeOptions {
   RefreshOptions refresh = {};
   CacheOptions cache = {};
   RowsBelowHost below_host = {};
+  PrefixOptions prefixes = {};  ///< kept in the store of below_host
   PlanningOptions planning = {};
   /// Steps of decoding from one sample of the attention mass to the next
   /// (SequenceCounters::attention_mass); 0 = no samples, and no memory for them.

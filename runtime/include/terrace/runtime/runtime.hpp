@@ -43,6 +43,16 @@ class Runtime {
   /// Opens an empty sequence. Close it before the runtime (~Runtime). Errors: out_of_memory.
   Result<std::unique_ptr<Sequence>> open_sequence();
 
+  /// Opens a sequence that begins with the longest stored prefix of a query: length() says how many
+  /// tokens were found, in whole chunks; 0 where nothing was found, or prefixes are not kept
+  /// (RuntimeOptions::prefixes). Sinks, the window and the index are loaded; other rows stay in the
+  /// store until a step selects them. Tokens that follow are decoded, or a prompt. Where the store
+  /// has no index of the prefix, the next steps build one, of all rows.
+  ///
+  /// Order    returns when what the next step needs is on the device
+  /// Errors   out_of_memory. Errors of the store are a prefix that is not found
+  Result<std::unique_ptr<Sequence>> open_sequence(const PrefixQuery& query);
+
   /// Begins a step of all these sequences, with tokens from their length() on: makes room for them.
   /// A sequence that cannot begin does not take part; Step::status() says why. Sequences and the
   /// compute queue must outlive the step.

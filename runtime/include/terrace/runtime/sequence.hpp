@@ -22,6 +22,7 @@
 #include "terrace/core/ids.hpp"
 #include "terrace/core/queue.hpp"
 #include "terrace/runtime/counters.hpp"
+#include "terrace/runtime/prefix.hpp"
 #include "terrace/runtime/sequence_data.hpp"
 
 namespace terrace {
@@ -79,6 +80,17 @@ class Sequence {
   /// Errors   invalid_argument: not idle; out_of_memory; not_ready: no copy ends in time; those of
   ///          building an index. This sequence is as before
   [[nodiscard]] Result<std::unique_ptr<Sequence>> fork();
+
+  /// Keeps the first tokens of the sequence as a prefix that others find
+  /// (Runtime::open_sequence), also in later processes: rows of whole chunks that the store lacks,
+  /// and the indexes at their end. Where the sequence has more tokens than that, a fork cut to that
+  /// length gives the indexes, as far as there is memory for it.
+  ///
+  /// Order    returns when all of it is in the store
+  /// Errors   unsupported: prefixes are not kept (RuntimeOptions::prefixes); invalid_argument: not
+  ///          idle, or more tokens than length(); those of the store: out_of_memory where it is
+  ///          full. The sequence is as before, and chunks that were written stay
+  [[nodiscard]] Result<PublishReport> publish(const PrefixQuery& query);
 
   /// Copies rows of a KV head, each from the tier that owns it: device for sinks and window, host
   /// for the middle.

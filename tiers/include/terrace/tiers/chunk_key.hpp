@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
+#include "terrace/core/result.hpp"
 #include "terrace/tiers/digest.hpp"
 
 namespace terrace::tiers {
@@ -17,6 +19,12 @@ struct ChunkKey {
 };
 
 [[nodiscard]] ChunkKey key_of(const Digest& link) noexcept;
+
+/// Returns the key of what is stored for the prefix that ends with a chunk, and depends on more
+/// than the tokens: `what` says on what, as the settings of an index.
+///
+/// Errors   out_of_memory: the hash could not be computed
+[[nodiscard]] Result<ChunkKey> key_after(const ChunkKey& chunk, std::string_view what);
 
 /// Returns 32 lower-case hexadecimal digits: those that the digest begins with.
 [[nodiscard]] std::string to_string(const ChunkKey& key);

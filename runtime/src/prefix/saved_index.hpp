@@ -1,0 +1,29 @@
+// The indexes of a sequence as parts of a chunk: one with what is known of each layer's index, and
+// the bytes of each.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "sequence/layer.hpp"
+#include "terrace/tiers/chunk_store.hpp"
+
+namespace terrace {
+
+/// What a policy does with the rows of a prefix depends on: indexes of other settings are no use.
+[[nodiscard]] std::string index_identity(const RuntimeState& runtime);
+
+/// Returns the parts. Nothing is being coded, and no coding is lost.
+[[nodiscard]] std::vector<tiers::PartBytes> write_indexes(
+    const IndexLayout& layout, std::span<const std::unique_ptr<Layer>> layers);
+
+/// Has layers, which have no index, take over the indexes that were written. All layers have theirs
+/// then, or none.
+///
+/// Errors   corrupt: other bytes, or indexes of another shape; out_of_memory; those of the store
+[[nodiscard]] Status read_indexes(tiers::ChunkStore& chunks, const tiers::Manifest& manifest,
+                                  const SequenceContext& context,
+                                  std::span<const std::unique_ptr<Layer>> layers);
+
+}  // namespace terrace

@@ -1,0 +1,327 @@
+// Prefixes: a sequence that begins with tokens whose rows and indexes the store has computes the
+// same as one that was given them.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "doubles/fault_store.hpp"
+#include "doubles/memory_store.hpp"
+#include "prefix/prefix_library.hpp"
+#include "runtime/scenario.hpp"
+#include "sequence/sequence_state.hpp"
+
+namespace terrace {
+namespace {
+
+using testing::Drive;
+using testing::outputs_of;
+using testing::Scenario;
+using testing::Traffic;
+
+constexpr std::size_t chunk_tokens = 32;
+constexpr std::size_t prompt = 300;
+constexpr std::size_t kept = 288;  ///< of the prompt, in whole chunks
+constexpr std::size_t step_count = 12;
+
+std::vector<TokenId> tokens_of(std::size_t count, std::uint32_t first = 7) {
+  std::vector<TokenId> tokens(count);
+  for (std::size_t i = 0; i < count; ++i)
+    tokens[i] = TokenId{first + static_cast<std::uint32_t>(i)};
+  return tokens;
+}
+
+/// A store that outlives runtimes, as a file does.
+struct Shelf {
+  std::shared_ptr<doubles::FaultStore> store;
+  explicit Shelf(std::size_t capacity = SIZE_MAX)
+      : store(std::make_shared<doubles::FaultStore>(std::make_unique<doubles::MemoryStore>(
+            doubles::MemoryStoreOptions{.capacity_bytes = capacity}))) {}
+};
+
+void keep_prefixes(Scenario& scenario, const Shelf& shelf, std::size_t host_bytes = SIZE_MAX) {
+  scenario.runtime.below_host = {.store = shelf.store, .host_bytes = host_bytes};
+  scenario.runtime.prefixes = {.model = "weights", .chunk_tokens = chunk_tokens};
+}
+
+/// Fills a shelf with a prompt's prefix. Returns what was done.
+PublishReport publish(const Scenario& scenario, const PrefixQuery& query) {
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  EXPECT_TRUE(drive.prefill(query.tokens.size()).has_value());
+  const Result<PublishReport> report = drive.sequence().publish(query);
+  EXPECT_TRUE(report.has_value()) << report.error().message();
+  return report.value_or(PublishReport{});
+}
+
+bool learns_of_hints(const Runtime& runtime) {
+  const RetrievalTraits& traits = runtime.traits();
+  return traits.needs_pre_rope_keys || traits.needs_attention_scores ||
+         traits.query_window_tokens > 0;
+}
+
+class Prefix : public testing::OfEachPolicy {
+ protected:
+  std::vector<TokenId> tokens_ = tokens_of(prompt);
+  Traffic traffic_{scenario_.runtime.shape, 1};
+};
+
+TEST_P(Prefix, ThatIsFoundChangesNoBitOfSteps) {
+  for (const std::size_t host_bytes : {std::size_t{0}, SIZE_MAX}) {
+    const Shelf shelf;
+    keep_prefixes(scenario_, shelf, host_bytes);
+    std::vector<testing::StepOutput> expected;
+    {
+      const auto runtime = scenario_.open();
+      Drive drive(*runtime, traffic_);
+      ASSERT_TRUE(drive.prefill(prompt).has_value());
+      const auto report = drive.sequence().publish({.tokens = tokens_});
+      ASSERT_TRUE(report.has_value()) << report.error().message();
+      EXPECT_EQ(report->tokens, kept);
+      EXPECT_EQ(report->chunks, kept / chunk_tokens);
+      EXPECT_TRUE(report->indexed);
+      ASSERT_TRUE(drive.sequence().truncate(kept).has_value());
+      ASSERT_TRUE(drive.steps(step_count).has_value());
+      expected = drive.outputs();
+    }
+    const auto runtime = scenario_.open();
+    auto opened = runtime->open_sequence({.tokens = tokens_});
+    ASSERT_TRUE(opened.has_value()) << opened.error().message();
+    Drive drive(std::move(*opened), *runtime, traffic_);
+    ASSERT_EQ(drive.sequence().length(), kept);
+    ASSERT_TRUE(drive.steps(step_count).has_value());
+    EXPECT_EQ(drive.outputs(), expected);
+    EXPECT_EQ(drive.sequence().counters().builds, 0U) << "the index was stored, too";
+    drive.expect_all_rows_right();
+  }
+}
+
+TEST_P(Prefix, ThatIsFoundChangesNoBitOfThePromptAfterIt) {
+  const Shelf shelf;
+  keep_prefixes(scenario_, shelf);
+  std::vector<testing::StepOutput> expected;
+  for (const bool stored : {false, true}) {
+    const auto runtime = scenario_.open();
+    auto opened = runtime->open_sequence({.tokens = tokens_});
+    ASSERT_TRUE(opened.has_value()) << opened.error().message();
+    Drive drive(std::move(*opened), *runtime, traffic_);
+    EXPECT_EQ(drive.sequence().length(), stored ? kept : 0);
+    if (!stored) {
+      ASSERT_TRUE(drive.prefill(kept).has_value());
+      ASSERT_TRUE(drive.sequence().publish({.tokens = std::span(tokens_).first(kept)}).has_value());
+    }
+    ASSERT_TRUE(drive.prefill(prompt + 25).has_value());
+    ASSERT_TRUE(drive.steps(step_count).has_value());
+    if (!stored) expected = drive.outputs();
+    EXPECT_EQ(drive.outputs(), expected);
+    drive.expect_all_rows_right();
+  }
+}
+
+TEST_P(Prefix, IsNotChangedByTheSequencesThatBeginWithIt) {
+  const Shelf shelf;
+  keep_prefixes(scenario_, shelf, /*host_bytes=*/0);
+  publish(scenario_, {.tokens = tokens_});
+  const std::uint64_t pages = shelf.store->usage().pages;
+  const Traffic other = traffic_.branch(100, 2);
+  for (int round = 0; round < 2; ++round) {
+    const auto runtime = scenario_.open();
+    Drive cut(runtime->open_sequence({.tokens = tokens_}).value(), *runtime, other);
+    Drive same(cut.sequence().fork().value(), *runtime, traffic_);
+    ASSERT_TRUE(cut.sequence().truncate(100).has_value());
+    ASSERT_TRUE(cut.prefill(170).has_value());
+    ASSERT_TRUE(cut.steps(3).has_value());
+    cut.expect_all_rows_right();
+    ASSERT_TRUE(same.steps(3).has_value());
+    same.expect_all_rows_right();
+  }
+  EXPECT_EQ(shelf.store->usage().pages, pages) << "sequences leave nothing behind";
+}
+
+TEST_P(Prefix, WithoutAUsableIndexHasItBuiltOfItsRows) {
+  const auto expected = outputs_of(scenario_, kept, step_count);
+  const Shelf shelf;
+  keep_prefixes(scenario_, shelf);
+  Scenario others = scenario_;
+  others.runtime.seed = scenario_.runtime.seed + 1;  // its indexes are no use here
+  publish(others, {.tokens = tokens_});
+  const auto runtime = scenario_.open();
+  Drive drive(runtime->open_sequence({.tokens = tokens_}).value(), *runtime, traffic_);
+  ASSERT_EQ(drive.sequence().length(), kept);
+  ASSERT_TRUE(drive.steps(step_count).has_value());
+  // Hints that a prompt gave to indexes are not there any more.
+  if (!learns_of_hints(*runtime)) {
+    EXPECT_EQ(drive.outputs(), expected);
+  }
+  drive.expect_all_rows_right();
+  // Now the store has indexes of both.
+  const auto report = drive.sequence().publish({.tokens = tokens_of(kept)});
+  ASSERT_TRUE(report.has_value()) << report.error().message();
+  EXPECT_EQ(report->chunks, 0U);
+  EXPECT_TRUE(report->indexed);
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, Prefix, ::testing::ValuesIn(testing::selecting_policies()));
+
+class PrefixStore : public ::testing::Test {
+ protected:
+  PrefixStore() { keep_prefixes(scenario_, shelf_); }
+
+  /// Tokens that are found.
+  [[nodiscard]] std::size_t found(const Scenario& scenario, const PrefixQuery& query) const {
+    const auto runtime = scenario.open();
+    const auto sequence = runtime->open_sequence(query);
+    EXPECT_TRUE(sequence.has_value()) << sequence.error().message();
+    return (*sequence)->length();
+  }
+  [[nodiscard]] std::size_t found(const PrefixQuery& query) const {
+    return found(scenario_, query);
+  }
+
+  Scenario scenario_;
+  Shelf shelf_;
+  std::vector<TokenId> tokens_ = tokens_of(prompt);
+};
+
+TEST_F(PrefixStore, FindsTheLongestRunOfWholeChunks) {
+  publish(scenario_, {.tokens = tokens_});
+  EXPECT_EQ(found({.tokens = tokens_}), kept);
+  EXPECT_EQ(found({.tokens = tokens_of(1000)}), kept);
+  EXPECT_EQ(found({.tokens = tokens_of(100)}), 96U);
+  EXPECT_EQ(found({.tokens = tokens_of(31)}), 0U);
+  EXPECT_EQ(found({.tokens = tokens_of(300, 8)}), 0U);
+  std::vector<TokenId> branched = tokens_;
+  branched[70] = TokenId{1};
+  EXPECT_EQ(found({.tokens = branched}), 64U);
+}
+
+TEST_F(PrefixStore, KeepsTenantsModelsAndShapesApart) {
+  publish(scenario_, {.tokens = tokens_, .salt = "a"});
+  EXPECT_EQ(found({.tokens = tokens_, .salt = "a"}), kept);
+  EXPECT_EQ(found({.tokens = tokens_, .salt = "b"}), 0U);
+  EXPECT_EQ(found({.tokens = tokens_}), 0U);
+  Scenario other = scenario_;
+  other.runtime.prefixes.model = "other weights";
+  EXPECT_EQ(found(other, {.tokens = tokens_, .salt = "a"}), 0U);
+  other = scenario_;
+  other.runtime.prefixes.adapter = "adapter";
+  EXPECT_EQ(found(other, {.tokens = tokens_, .salt = "a"}), 0U);
+  other = scenario_;
+  other.runtime.shape.dtype = Dtype::bf16;
+  EXPECT_EQ(found(other, {.tokens = tokens_, .salt = "a"}), 0U);
+  other = scenario_;
+  other.runtime.block_tokens = 16;
+  EXPECT_EQ(found(other, {.tokens = tokens_, .salt = "a"}), 0U);
+}
+
+TEST_F(PrefixStore, WritesEachChunkOnce) {
+  const PublishReport first = publish(scenario_, {.tokens = tokens_});
+  EXPECT_EQ(first.chunks, kept / chunk_tokens);
+  EXPECT_GT(first.bytes, 0U);
+  const std::uint64_t pages = shelf_.store->usage().pages;
+  const PublishReport again = publish(scenario_, {.tokens = tokens_});
+  EXPECT_EQ(again.tokens, kept);
+  EXPECT_EQ(again.chunks, 0U);
+  EXPECT_EQ(again.bytes, 0U);
+  EXPECT_EQ(shelf_.store->usage().pages, pages);
+}
+
+TEST_F(PrefixStore, EndsTheRunWhereAPartIsGone) {
+  publish(scenario_, {.tokens = tokens_});
+  const auto runtime = scenario_.open();
+  const auto library = PrefixLibrary::open(scenario_.runtime, "").value();
+  const auto keys = library->keys_of({.tokens = tokens_}).value();
+  const PageKey part = tiers::page_key(keys[4], PrefixLibrary::rows_of(1));
+  offload::StoreCalls calls(shelf_.store, std::chrono::seconds{10});
+  ASSERT_TRUE(calls.erase({&part, 1}));
+  EXPECT_EQ(found({.tokens = tokens_}), 4 * chunk_tokens);
+  // What is missing alone is written again.
+  EXPECT_EQ(publish(scenario_, {.tokens = tokens_}).chunks, 1U);
+  EXPECT_EQ(found({.tokens = tokens_}), kept);
+}
+
+TEST_F(PrefixStore, SaysOfAStepWhoseRowsAreGoneThatItFailed) {
+  publish(scenario_, {.tokens = tokens_});
+  const auto runtime = scenario_.open();
+  const Traffic traffic(scenario_.runtime.shape, 1);
+  Drive drive(runtime->open_sequence({.tokens = tokens_}).value(), *runtime, traffic);
+  shelf_.store->arm({.verb = PageVerb::get_part, .probability = 1, .error = Errc::corrupt});
+  const Status refused = drive.steps(4);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Errc::corrupt);
+  shelf_.store->arm({});
+  EXPECT_TRUE(drive.steps(4).has_value());
+  drive.expect_all_rows_right();
+}
+
+TEST_F(PrefixStore, WithErrorsIsAMissAndNoFailure) {
+  publish(scenario_, {.tokens = tokens_});
+  shelf_.store->arm({.verb = PageVerb::find, .probability = 1});
+  EXPECT_EQ(found({.tokens = tokens_}), 0U);
+  shelf_.store->arm({.verb = PageVerb::get_part, .probability = 1});
+  EXPECT_EQ(found({.tokens = tokens_}), 0U);
+  shelf_.store->arm({});
+  EXPECT_EQ(found({.tokens = tokens_}), kept);
+}
+
+TEST_F(PrefixStore, ThatIsFullKeepsTheChunksThatFitted) {
+  const Shelf small(40'000);
+  keep_prefixes(scenario_, small);
+  const auto runtime = scenario_.open();
+  const Traffic traffic(scenario_.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(prompt).has_value());
+  const auto report = drive.sequence().publish({.tokens = tokens_});
+  ASSERT_FALSE(report.has_value());
+  EXPECT_EQ(report.error().code, Errc::out_of_memory);
+  ASSERT_TRUE(drive.steps(3).has_value());
+  drive.expect_all_rows_right();
+  const std::size_t tokens = found({.tokens = tokens_});
+  EXPECT_GT(tokens, 0U);
+  EXPECT_LT(tokens, kept);
+}
+
+TEST_F(PrefixStore, IsOfRuntimesThatNameAModel) {
+  scenario_.runtime.prefixes.model = "";
+  const auto runtime = scenario_.open();
+  const Traffic traffic(scenario_.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(prompt).has_value());
+  const auto refused = drive.sequence().publish({.tokens = tokens_});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Errc::unsupported);
+  EXPECT_EQ(runtime->open_sequence({.tokens = tokens_}).value()->length(), 0U);
+}
+
+TEST_F(PrefixStore, RefusesTokensThatTheSequenceHasNot) {
+  const auto runtime = scenario_.open();
+  const Traffic traffic(scenario_.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(100).has_value());
+  const auto refused = drive.sequence().publish({.tokens = tokens_});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Errc::invalid_argument);
+  scenario_.runtime.prefixes.chunk_tokens = 12;
+  EXPECT_FALSE(scenario_.runtime.validate().has_value());
+}
+
+TEST_F(PrefixStore, LeavesRowsThatNobodySelectsInTheStore) {
+  constexpr std::size_t length = 4096;
+  const std::vector<TokenId> tokens = tokens_of(length);
+  scenario_.runtime.prefixes.chunk_tokens = 256;
+  publish(scenario_, {.tokens = tokens});
+  const auto runtime = scenario_.open();
+  const Traffic traffic(scenario_.runtime.shape, 1);
+  Drive drive(runtime->open_sequence({.tokens = tokens}).value(), *runtime, traffic);
+  ASSERT_EQ(drive.sequence().length(), length);
+  const KvShape& shape = scenario_.runtime.shape;
+  const std::size_t all = length * shape.layers * shape.token_bytes();
+  ASSERT_TRUE(drive.step().has_value());
+  EXPECT_LT(drive.sequence().counters().store.read, all / 2);
+}
+
+}  // namespace
+}  // namespace terrace
