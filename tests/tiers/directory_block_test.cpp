@@ -2,7 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
-#include <numeric>
+#include <functional>
+#include <vector>
 
 #include "contract/fuzz.hpp"
 #include "directory/block_layout.hpp"
@@ -155,6 +156,80 @@ TEST(DirectoryBlock, IsRefusedIfAProcessEndedAmidAChange) {
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.error().message(),
             "a process ended amid a change of the directory: make a new one");
+}
+
+/// The records of a block.
+struct Records {
+  explicit Records(const AlignedBlock& block)
+      : header(header_of(block)), layout(BlockLayout::of(header.options)) {
+    const auto at = [&](std::uint64_t offset) { return block.span().data() + offset; };
+    tenants = reinterpret_cast<TenantRecord*>(at(layout.tenants));
+    chunks = reinterpret_cast<ChunkRecord*>(at(layout.chunks));
+    copies = reinterpret_cast<CopyRecord*>(at(layout.copies));
+    leases = reinterpret_cast<LeaseRecord*>(at(layout.leases));
+  }
+
+  /// Takes a reserved copy out as if its chunk had another one.
+  void take_out_reserved() {
+    for (RecordNumber number = 1; number < header.copies.fresh; ++number) {
+      CopyRecord& copy = copies[number];
+      if (static_cast<CopyState>(copy.state) != CopyState::reserved) continue;
+      ChunkRecord& chunk = chunks[copy.chunk];
+      for (TierGauges* gauges :
+           {&header.gauges[copy.tier], &tenants[chunk.tenant].gauges[copy.tier]}) {
+        gauges->in_flight -= copy.bytes;
+      }
+      chunk.copies[copy.tier] = no_record;
+      copy.state = 0;
+      copy.newer = header.copies.first_free;
+      header.copies.first_free = number;
+      --header.copies.used;
+    }
+  }
+
+  Header& header;
+  BlockLayout layout;
+  TenantRecord* tenants;
+  ChunkRecord* chunks;
+  CopyRecord* copies;
+  LeaseRecord* leases;
+};
+
+TEST(DirectoryBlock, IsRefusedIfItsRecordsContradictEachOther) {
+  const std::vector<std::function<void(Records&)>> edits{
+      [](Records& r) { ++r.header.gauges[0].resident; },
+      [](Records& r) { ++r.tenants[0].gauges[1].pinned; },
+      [](Records& r) { ++r.tenants[1].counters.look_ups; },
+      [](Records& r) { ++r.header.leaving.count; },
+      [](Records& r) { r.tenants[0].lists[0].newest = no_record; },
+      [](Records& r) { --r.header.copies.used; },
+      [](Records& r) { r.header.copies.fresh = 10'000; },
+      [](Records& r) { r.header.chunks.fresh = 0; },
+      [](Records& r) { r.header.leases.first_free = 1; },
+      [](Records& r) { ++r.copies[2].leases; },
+      [](Records& r) { r.copies[2].bytes = 0; },
+      [](Records& r) { r.copies[2].tier = 3; },
+      [](Records& r) { r.copies[2].chunk = 77; },
+      [](Records& r) { r.copies[2].newer = 77; },
+      [](Records& r) { r.copies[2].pins = 1; },
+      [](Records& r) { r.chunks[2].tenant = 2; },
+      [](Records& r) { r.chunks[2].copies[0] = 77; },
+      [](Records& r) { r.chunks[2].next = 2; },
+      [](Records& r) { r.chunks[2].state = ChunkRecord::State::free; },
+      [](Records& r) { r.leases[1].copy = 77; },
+      [](Records& r) { r.leases[1].heap_place = 3; },
+      [](Records& r) { r.leases[2].until = INT64_MAX; },
+      [](Records& r) { r.take_out_reserved(); },
+  };
+  for (std::size_t i = 0; i < edits.size(); ++i) {
+    MadeDirectory made = busy_directory();
+    static_cast<void>(made.directory.reserve(
+        {.root = some_root, .key = {.high = 9, .low = 17}, .tier = Tier::nvme, .bytes = 1}));
+    ASSERT_TRUE(Directory::open(made.block.span()));
+    Records records(made.block);
+    edits[i](records);
+    EXPECT_EQ(code_of_open(made.block.span()), Errc::corrupt) << "edit " << i;
+  }
 }
 
 /// Wherever a bit flips: the directory is refused, or works on within its block. (The address

@@ -1,5 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "contract/fuzz.hpp"
+#include "terrace/core/rng.hpp"
 #include "tiers/made_directory.hpp"
 
 namespace terrace::tiers {
@@ -70,6 +74,42 @@ TEST(DirectoryLease, IsRefusedIfThereAreTooManyOrItEndsBeforeItBegins) {
   EXPECT_EQ(made.directory.lease({.key = keys[0], .until = at_seconds(1)}).error().code,
             Errc::out_of_memory);
   made.lease(keys[0], at_seconds(1), at_seconds(2));
+}
+
+/// Leases of any lengths that end in any order: at any time, those copies can be evicted whose
+/// leases have ended or expired, and no others.
+TEST(DirectoryLease, ExpiresWhenItIsDueWhicheverOthersEndBefore) {
+  const std::uint64_t seed = fuzz_seed(123);
+  Rng rng(seed);
+  for (std::uint64_t round = 0; round < std::min<std::uint64_t>(fuzz_steps() / 100, 500); ++round) {
+    SCOPED_TRACE(replay(seed, round));
+    constexpr std::size_t count = 64;
+    MadeDirectory made({.chunks_max = count, .leases_max = count});
+    const auto keys = some_keys(count);
+    std::vector<TimePoint> ends(count);
+    std::vector<std::size_t> early;
+    std::vector<LeaseHandle> leases;
+    for (std::size_t i = 0; i < count; ++i) {
+      made.store(keys[i]);
+      ends[i] = at_seconds(std::int64_t(1 + rng.below(1000)));
+      leases.push_back(made.lease(keys[i], at_seconds(0), ends[i]));
+      if (rng.below(2) == 0) early.push_back(i);
+    }
+    while (!early.empty()) {
+      const std::size_t taken = rng.below(early.size());
+      const std::size_t i = early[taken];
+      early.erase(early.begin() + static_cast<std::ptrdiff_t>(taken));
+      ASSERT_EQ(made.directory.end_lease(leases[i], at_seconds(0)), Answer::done);
+      ends[i] = at_seconds(0);
+      ASSERT_TRUE(Directory::open(made.block.span()));
+    }
+    const TimePoint now = at_seconds(500);
+    std::vector<ChunkKey> due;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (ends[i] <= now) due.push_back(keys[i]);
+    }
+    ASSERT_EQ(keys_of(made.evict(Directory::no_limit, Tier::host, {}, now)), due);
+  }
 }
 
 TEST(DirectoryDrop, LeavesTheBytesToThoseWhoLeaseThem) {

@@ -146,7 +146,6 @@ Answer Directory::publish(CopyHandle reserved, const PublishedCopy& copy) {
   if (is_first) {
     Block::count_use(chunk);
     block_->use(chunk, copy.now);
-    block_->gone.forget(chunk.key);
   }
   return Answer::done;
 }

@@ -51,12 +51,4 @@ void GoneTable::remember(const ChunkKey& key, const GoneChunk& gone) noexcept {
   place.bucket.front() = slot_of(place.fingerprint, gone);
 }
 
-void GoneTable::forget(const ChunkKey& key) noexcept {
-  const Place place = place_of_key(key);
-  const auto slot = find_slot(place.bucket, place.fingerprint);
-  if (slot == place.bucket.end()) return;
-  std::move(slot + 1, place.bucket.end(), slot);
-  place.bucket.back() = 0;
-}
-
 }  // namespace terrace::tiers

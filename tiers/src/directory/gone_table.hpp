@@ -1,5 +1,6 @@
 // What is remembered of chunks that are not there any more, or found no room: 4 bytes each. In each
-// bucket the newest comes first and the oldest makes room.
+// bucket the newest comes first and the oldest makes room. What is known of a chunk stays when the
+// chunk comes back: whoever looks it up finds the chunk first.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,6 @@ class GoneTable {
   [[nodiscard]] std::optional<GoneChunk> find(const ChunkKey& key) const noexcept;
   /// Remembers a chunk as the newest of its bucket, in place of what was known of it.
   void remember(const ChunkKey& key, const GoneChunk& gone) noexcept;
-  void forget(const ChunkKey& key) noexcept;
 
  private:
   struct Place {
