@@ -27,7 +27,7 @@ TEST(DirectoryBlock, TakesAtMostAHundredBytesAChunk) {
     const std::uint64_t bytes = Directory::block_bytes({.chunks_max = chunks}).value();
     EXPECT_LE(bytes, 100 * chunks) << chunks << " chunks";
   }
-  // What directory.hpp states.
+  // The figures that directory.hpp states.
   const DirectoryOptions base{.chunks_max = 1'000'000, .copies_max = 2'000'000};
   const auto added = [&](DirectoryOptions options) {
     return Directory::block_bytes(options).value() - Directory::block_bytes(base).value();

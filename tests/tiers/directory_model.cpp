@@ -274,7 +274,7 @@ std::vector<FreedCopy> DirectoryModel::evict(const EvictRequest& request) {
   for (std::uint64_t bytes = 0; bytes < request.bytes; bytes += freed.back().bytes) {
     const auto place = victim(request);
     if (!place) break;
-    // What is remembered needs the chunk, which may go with its last copy.
+    // The chunk is remembered before it goes with its last copy.
     Chunk& chunk = chunks_.at(place->key);
     const bool is_last = std::ranges::count_if(chunk.copies, [](const auto& copy) {
                            return copy.second.state == State::resident;

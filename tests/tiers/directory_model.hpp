@@ -53,7 +53,7 @@ class DirectoryModel {
   void amend(TenantId tenant, LookUpOutcome from, LookUpOutcome to);
   void touch(std::span<const ChunkKey> keys, TimePoint now);
 
-  /// What reserve() has to answer; nothing = out_of_memory.
+  /// Returns the answer that reserve() has to give; nothing = out_of_memory.
   std::optional<Reserved::Kind> reserve(const ReserveRequest& request);
   /// Notes the handle that the directory gave.
   void name(const ReserveRequest& request, CopyHandle handle);

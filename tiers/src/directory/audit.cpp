@@ -1,5 +1,5 @@
-// What open() checks: that every number of a record is one of a record in use, and that counts are
-// those of what there is. So no later call can leave the block, or count below zero.
+// The checks of open(): every number of a record is one of a record in use, and counts are those of
+// the records that there are. So no later call can leave the block, or count below zero.
 #include <algorithm>
 #include <vector>
 

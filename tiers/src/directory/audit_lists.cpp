@@ -1,4 +1,4 @@
-// What open() checks of lists, gauges and counters.
+// The checks of lists, gauges and counters.
 #include <algorithm>
 #include <numeric>
 #include <vector>

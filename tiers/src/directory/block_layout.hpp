@@ -1,5 +1,5 @@
-// What lies where in the block of a directory. Records name each other by number, from 1; 0 is no
-// record. Memory of zeros is a directory without contents, but for its header.
+// The places of all parts in the block of a directory. Records name each other by number, from 1; 0
+// is no record. Memory of zeros is a directory without contents, but for its header.
 //
 //   header | tenants | buckets | chunks | copies | leases | heap of leases | gone chunks
 #pragma once
@@ -32,7 +32,7 @@ struct PoolState {
   std::uint32_t used = 0;
 };
 
-/// Of a chunk with a copy that is reserved, published or dropped and leased.
+/// A chunk with a copy that is reserved, published or dropped and leased.
 struct ChunkRecord {
   enum class State : std::uint8_t { free, of_prompt, of_decoding };
 
@@ -77,7 +77,7 @@ struct TenantRecord {
   LookUpCounters counters;
 };
 
-/// A namespace of which something was to be stored, by the beginning of its digest.
+/// A namespace that a chunk was to be stored in, by the beginning of its digest.
 using NamespaceMark = std::array<std::byte, 16>;
 
 struct Header {

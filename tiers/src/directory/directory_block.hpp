@@ -34,7 +34,7 @@ class Directory::Block {
     return static_cast<std::size_t>(tenant) < tenants.size();
   }
 
-  // Of look-ups.
+  // For look-ups.
   /// Returns the number of the fastest tier that has a published copy; stored_tier_count where none
   /// has.
   [[nodiscard]] std::size_t fastest(const ChunkRecord& chunk) const noexcept;
@@ -46,7 +46,7 @@ class Directory::Block {
   void note_namespace(const Digest& root) noexcept;
   void count(TenantId tenant, LookUpOutcome outcome) noexcept;
 
-  // Of copies.
+  // For copies.
   /// Errors   out_of_memory: a limit, a quota or a table has no room for these bytes
   [[nodiscard]] Status check_room(RecordNumber chunk, const ReserveRequest& request) const;
   void end_expired_leases(TimePoint now) noexcept;
@@ -56,11 +56,11 @@ class Directory::Block {
   void erase_if_empty(RecordNumber chunk) noexcept;
   [[nodiscard]] StoredCopy describe(RecordNumber copy) const noexcept;
 
-  // Of victims.
+  // For eviction.
   /// Returns the copy that goes next of the list that a search goes along; no_record where none
   /// can.
   [[nodiscard]] RecordNumber victim(TenantRecord& tenant) const noexcept;
-  /// The same of all tenants in a range: that which was used longest ago.
+  /// Returns the victim among several tenants: the one that was used longest ago.
   [[nodiscard]] RecordNumber victim(std::span<TenantRecord> among) const noexcept;
 
   /// Checks every record, for open(). Errors: corrupt.
@@ -72,12 +72,12 @@ class Directory::Block {
   CopyTable copies;
   LeaseTable leases;
   GoneTable gone;
-  std::vector<RecordNumber> run;  ///< of find() and touch()
+  std::vector<RecordNumber> run;  ///< of find()
 
  private:
   Block(std::span<std::byte> bytes, const BlockLayout& layout);
 
-  // Of audit(), in this order: each goes by what those before have checked.
+  // The checks of audit(), in this order: each goes by what those before have checked.
   [[nodiscard]] bool has_right_pools() const;
   [[nodiscard]] bool has_right_copies() const;
   [[nodiscard]] bool has_right_chunks() const;

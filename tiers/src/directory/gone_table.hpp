@@ -1,6 +1,6 @@
-// What is remembered of chunks that are not there any more, or found no room: 4 bytes each. In each
-// bucket the newest comes first and the oldest makes room. What is known of a chunk stays when the
-// chunk comes back: whoever looks it up finds the chunk first.
+// Chunks that are not there any more, or found no room, are remembered: 4 bytes each. In each
+// bucket the newest comes first and the oldest makes room. An entry stays when its chunk comes
+// back: a look-up finds the chunk first.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ namespace terrace::tiers {
 inline constexpr std::array stored_tiers{Tier::host, Tier::nvme, Tier::remote};
 inline constexpr std::size_t stored_tier_count = stored_tiers.size();
 
-/// A tenant, numbered by whoever sets the quotas; below DirectoryOptions::tenants_max.
+/// A tenant, numbered by the caller; below DirectoryOptions::tenants_max.
 enum class TenantId : std::uint16_t {};
 
 /// Whether what a handle names is still there. A handle whose copy or lease is gone is stale for
@@ -64,7 +64,7 @@ struct FreedCopy {
 /// to NVMe.
 enum class ChunkOrigin : std::uint8_t { prompt, decoding };
 
-/// A chunk of which a tier has a published copy.
+/// A chunk with a published copy in a tier at least.
 struct StoredChunk {
   TenantId tenant = {};  ///< that stored it first, and whose quotas count it
   ChunkOrigin origin = ChunkOrigin::prompt;
