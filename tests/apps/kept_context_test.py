@@ -39,7 +39,8 @@ class KeptContext(unittest.TestCase):
         for policy in ("full", "signs", "streaming"):
             for key in ("bits_per_token", "attention_mass", "recall"):
                 self.assertEqual(restored[policy][key], saved[policy][key], f"{policy}: {key}")
-        self.assertEqual(self.runs("--restore", "another")["signs"]["prefix"]["restored"]["tokens"], 0)
+        other = self.runs("--restore", "another")
+        self.assertEqual(other["signs"]["prefix"]["restored"]["tokens"], 0)
 
     def test_another_context_finds_what_is_the_same_of_it(self):
         self.runs("--save", "book")

@@ -238,7 +238,7 @@ TEST_F(PrefixStore, EndsTheRunWhereAPartIsGone) {
   offload::StoreCalls calls(shelf_.store, std::chrono::seconds{10});
   ASSERT_TRUE(calls.erase({&part, 1}));
   EXPECT_EQ(found({.tokens = tokens_}), 4 * chunk_tokens);
-  // What is missing alone is written again.
+  // Only the missing chunk is written again.
   EXPECT_EQ(publish(scenario_, {.tokens = tokens_}).chunks, 1U);
   EXPECT_EQ(found({.tokens = tokens_}), kept);
 }

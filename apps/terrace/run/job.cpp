@@ -69,7 +69,7 @@ Status check_needles(const RunOptions& options) {
   return fail(Errc::invalid_argument, "{}: there are no facts to ask for; give --needles N", idle);
 }
 
-/// What is kept for later runs lies in a file.
+/// Rows for later runs are kept in a file.
 Status check_kept(const RunOptions& options, const Config& config) {
   if (options.save.empty() && options.restore.empty()) return {};
   const char* const flag = options.save.empty() ? "--restore" : "--save";
@@ -81,6 +81,13 @@ Status check_kept(const RunOptions& options, const Config& config) {
                 flag);
   }
   return {};
+}
+
+/// Returns the model's fingerprint where rows are kept or looked for; otherwise nothing.
+Result<std::string> fingerprint_for(const RunOptions& options,
+                                    const std::filesystem::path& folder) {
+  if (options.save.empty() && options.restore.empty()) return std::string();
+  return tuning::model_fingerprint(folder);
 }
 
 /// A trace records the steps that are decoded after one prompt; the prompt itself is not among its
@@ -223,10 +230,7 @@ Result<RunJob> prepare_job(const RunOptions& options) {
   auto model = engine::LlamaModel::load(folder).map_error(as_model_error);
   if (!model) return tl::unexpected(model.error());
   TERRACE_ASSIGN(std::vector<std::string> policies, policy_names(config));
-  std::string fingerprint;
-  if (!options.save.empty() || !options.restore.empty()) {
-    TERRACE_ASSIGN(fingerprint, tuning::model_fingerprint(folder));
-  }
+  TERRACE_ASSIGN(std::string fingerprint, fingerprint_for(options, folder));
   return RunJob{
       .config = std::move(config),
       .policies = std::move(policies),
@@ -279,8 +283,8 @@ std::size_t RunJob::tokens_max() const noexcept {
 
 namespace {
 
-/// What rows depend on beside the model: its own parameters are in the fingerprint, and some kinds
-/// of RoPE go by the length of the context.
+/// Says how rows depend on the context: some kinds of RoPE go by its length. RoPE's other
+/// parameters are in the model's fingerprint.
 std::string rope_of(const RunJob& job) {
   const engine::RopeScaling& scaling = job.model.config().rope_scaling;
   const bool goes_by_length = std::holds_alternative<engine::DynamicRopeScaling>(scaling) ||

@@ -12,7 +12,7 @@
 
 namespace terrace::apps {
 
-/// What of the context an earlier run had kept.
+/// The part of the context that an earlier run had kept.
 struct RestoredContext {
   std::size_t tokens = 0;
   std::uint64_t bytes_read = 0;  ///< of rows and indexes, by the end of the prefill

@@ -196,7 +196,7 @@ std::size_t budget_of(std::span<const PolicyFigures> figures) {
   return budget;
 }
 
-/// What was restored of a policy's context, and what was kept of it.
+/// Says how much of a policy's context was restored, and how much was kept.
 std::string prefix_lines(const RunJob& job, const PolicyFigures& figures) {
   std::string text;
   if (figures.restored) {
