@@ -114,6 +114,31 @@ TEST_F(Streams, ABatchMovesEveryCopyOrIsNotSupported) {
   EXPECT_EQ(device_.counts().batch_calls, 1U);
 }
 
+TEST_F(Streams, TheDefaultStreamTakesAllWorkButBatches) {
+  for (const cudaStream_t stream : {cudaStream_t{}, cudaStreamLegacy}) {
+    std::vector<int> source{1, 2};
+    std::vector<int> target(2);
+    int value = 0;
+    ASSERT_EQ(
+        cudaMemcpyAsync(target.data(), source.data(), 2 * sizeof(int), cudaMemcpyDefault, stream),
+        cudaSuccess);
+    ASSERT_EQ(launch_on(stream, add_one, &value), cudaSuccess);
+    ASSERT_EQ(cudaEventRecord(event_, stream), cudaSuccess);
+    ASSERT_EQ(cudaEventSynchronize(event_), cudaSuccess);
+    EXPECT_EQ(target, source);
+    EXPECT_EQ(value, 1);
+    std::vector<void*> targets{target.data(), &target[1]};
+    std::vector<const void*> sources{&source[1], source.data()};
+    std::vector<std::size_t> sizes(2, sizeof(int));
+    cudaMemcpyAttributes attributes{.srcAccessOrder = cudaMemcpySrcAccessOrderStream, .flags = 0};
+    std::size_t first = 0;
+    EXPECT_EQ(cudaMemcpyBatchAsync(targets.data(), sources.data(), sizes.data(), 2, &attributes,
+                                   &first, 1, stream),
+              cudaErrorInvalidValue);
+    EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidValue);
+  }
+}
+
 TEST_F(Streams, MemoryHasALimit) {
   device_.set({.memory_bytes = 1000});
   void* first = nullptr;

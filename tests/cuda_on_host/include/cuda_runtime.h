@@ -64,6 +64,9 @@ enum cudaError_t {
 using cudaStream_t = struct CUstream_st*;
 using cudaEvent_t = struct CUevent_st*;
 
+// The legacy default stream, which a null stream is, too.
+#define cudaStreamLegacy (reinterpret_cast<cudaStream_t>(1))
+
 enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyDefault = 4 };
 enum cudaMemcpySrcAccessOrder { cudaMemcpySrcAccessOrderStream = 1 };
 struct cudaMemcpyAttributes {

@@ -21,7 +21,8 @@ namespace terrace::offload {
 /// Makes a queue whose work is put on a stream of the embedder's, of the backend's device, by the
 /// thread that enqueues it and before the call returns. So it runs after the work that the embedder
 /// has put there before, and before the work that the embedder puts there next. The backend and the
-/// stream must outlive the queue.
+/// stream must outlive the queue. A null stream is the legacy default stream, as in calls of CUDA:
+/// the driver takes no batches of copies there, so that copies of one call go one by one.
 ///
 /// Order    the rule of core/queue.hpp. Ops, copies, record() and wait_for() wait for nothing on
 ///          the host, but for these, which have to go well before the stream may be told of more:
