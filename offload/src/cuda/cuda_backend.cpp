@@ -63,6 +63,7 @@ Status fill_with_nan(std::byte* data, const AllocationRequest& request) {
     std::memset(data, 0xff, request.bytes);
     return {};
   }
+  const BesideCaptures beside_captures;
   TERRACE_TRY(cuda::check(cudaMemset(data, 0xff, request.bytes), "filling memory"));
   return cuda::check(cudaDeviceSynchronize(), "filling memory");
 }
@@ -230,6 +231,7 @@ Result<std::unique_ptr<Executor>> CudaBackend::executor(const std::string& queue
   auto lent = LentMemory::take(parts_->device_pool, *parts_->host_memory, options_.queue_capacity);
   if (!lent) {
     if (!stream.borrowed) {
+      const BesideCaptures beside_captures;
       static_cast<void>(cuda::check(cudaStreamDestroy(stream.stream), "ending a stream"));
     }
     return tl::unexpected(lent.error());

@@ -48,6 +48,7 @@ Status StreamExecutor::clear_scratch() {
 }
 
 StreamExecutor::~StreamExecutor() {
+  const BesideCaptures beside_captures;
   await_device();
   on_.watch->leave(*this);
   if (stream_.borrowed || abandoned_.load()) return;
@@ -180,6 +181,7 @@ void StreamExecutor::note_failure(std::uint64_t number, const Error& error) {
 bool StreamExecutor::look_once() {
   // A second caller returns: the first one also looks at the pieces that are done meanwhile.
   if (looking_.test_and_set(std::memory_order_acquire)) return false;
+  const BesideCaptures beside_captures;
   bool seen = false;
   while (const std::optional<ToldPiece> first = progress_->first()) {
     if (first->events && !is_over(*first)) break;

@@ -1,5 +1,6 @@
 #include "device_state.hpp"
 
+#include "capture.hpp"
 #include "memory.hpp"
 #include "stream.hpp"
 
@@ -31,11 +32,15 @@ cudaError_t DeviceState::enter(const char* function) {
   }
   if (name == "cudaMemcpyAsync") add(copy_calls);
   if (name == "cudaMemcpyBatchAsync") add(batch_calls);
+  if (name == "cudaEventRecord") add(event_records);
+  if (name == "cudaEventQuery") add(event_queries);
+  if (name == "cudaStreamWaitEvent") add(stream_waits);
   if (name == "cudaMalloc" || name == "cudaHostRegister" || name == "cudaHostAlloc") {
     add(allocations);
   }
   if (!traits.driver) return cudaErrorInsufficientDriver;
   if (const cudaError_t error = check_broken(); error != cudaSuccess) return error;
+  if (const cudaError_t error = check_captures(name); error != cudaSuccess) return error;
   if (!faults_armed.load(std::memory_order_relaxed)) return cudaSuccess;
   const std::scoped_lock lock(mutex);
   const std::uint64_t call = ++calls[std::string(name)];
@@ -64,8 +69,9 @@ void Device::set(const DeviceTraits& traits) {
   state.faults_armed = false;
   state.broken = cudaSuccess;
   state.breaking_launch = 0;
-  for (auto* count : {&state.launches, &state.copy_calls, &state.batch_calls,
-                      &state.synchronizations, &state.allocations}) {
+  for (auto* count :
+       {&state.launches, &state.copy_calls, &state.batch_calls, &state.synchronizations,
+        &state.event_records, &state.event_queries, &state.stream_waits, &state.allocations}) {
     count->store(0);
   }
   forget_largest_registration();
@@ -90,6 +96,9 @@ DeviceCounts Device::counts() const {
           .copy_calls = state.copy_calls,
           .batch_calls = state.batch_calls,
           .synchronizations = state.synchronizations,
+          .event_records = state.event_records,
+          .event_queries = state.event_queries,
+          .stream_waits = state.stream_waits,
           .allocations = state.allocations,
           .registered_bytes = registered_bytes(),
           .largest_registration = largest_registration()};

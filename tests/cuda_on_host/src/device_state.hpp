@@ -29,6 +29,9 @@ struct DeviceState {
   std::atomic<std::uint64_t> copy_calls{0};
   std::atomic<std::uint64_t> batch_calls{0};
   std::atomic<std::uint64_t> synchronizations{0};
+  std::atomic<std::uint64_t> event_records{0};
+  std::atomic<std::uint64_t> event_queries{0};
+  std::atomic<std::uint64_t> stream_waits{0};
   std::atomic<std::uint64_t> allocations{0};
 
   /// Returns what a call of `function` has to fail with, or success.

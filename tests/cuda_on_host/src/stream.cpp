@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "capture.hpp"
 #include "device_state.hpp"
 #include "fiber_block.hpp"
 #include "memory.hpp"
@@ -43,6 +44,11 @@ namespace {
 std::shared_ptr<Mark> last_mark(cudaEvent_t event) {
   const std::scoped_lock lock(event->mutex);
   return event->last;
+}
+
+bool is_captured(cudaEvent_t event) {
+  const std::scoped_lock lock(event->mutex);
+  return event->captured;
 }
 
 struct Streams {
@@ -137,6 +143,7 @@ CUstream_st::~CUstream_st() {
 }
 
 void CUstream_st::push(std::function<void()> work) {
+  if (is_capturing(this)) return;  // it goes into the graph
   work_.push(new std::function<void()>(std::move(work)));
 }
 
@@ -172,6 +179,9 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned /*flags*
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  if (const cudaError_t error = check_captures("cudaStreamDestroy"); error != cudaSuccess) {
+    return report(error);
+  }
   delete stream;
   return cudaSuccess;
 }
@@ -213,6 +223,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   {
     const std::scoped_lock lock(event->mutex);
     event->last = mark;
+    event->captured = is_capturing(stream);
   }
   stream_of(stream).push([mark] { mark->reach(); });
   return cudaSuccess;
@@ -220,6 +231,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   CUDA_ON_HOST_ENTER("cudaEventQuery");
+  if (is_captured(event)) return report(cudaErrorCapturedEvent);
   const std::shared_ptr<Mark> mark = last_mark(event);
   const bool reached = mark == nullptr || mark->reached();
   // Looked at again: what a broken device skipped is not done.

@@ -69,4 +69,5 @@ struct CUevent_st {
   std::mutex mutex;
   std::shared_ptr<cuda_on_host::Mark> last;  ///< null before the first record
   bool timed = true;
+  bool captured = false;  ///< recorded last by a stream that was being captured
 };

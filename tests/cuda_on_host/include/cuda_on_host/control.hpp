@@ -31,6 +31,9 @@ struct DeviceCounts {
   std::uint64_t copy_calls = 0;        ///< cudaMemcpyAsync
   std::uint64_t batch_calls = 0;       ///< cudaMemcpyBatchAsync
   std::uint64_t synchronizations = 0;  ///< calls that make the host wait for the device
+  std::uint64_t event_records = 0;
+  std::uint64_t event_queries = 0;
+  std::uint64_t stream_waits = 0;      ///< cudaStreamWaitEvent
   std::uint64_t allocations = 0;       ///< of device memory, and of locked host memory
   std::uint64_t registered_bytes = 0;  ///< locked now
   std::uint64_t largest_registration = 0;

@@ -11,6 +11,9 @@
 // fails runs nothing after the failure (core/queue.hpp). One thread of the backend notices when
 // streams are done. A stream of the embedder's own: wrap_queue.hpp.
 //
+// An embedder may capture streams of its own into graphs meanwhile, in any mode: no call of the
+// backend's, on whichever thread, ends a capture or fails for one.
+//
 // The host does not read device memory: copy through a queue. No header of CUDA is needed here.
 #pragma once
 

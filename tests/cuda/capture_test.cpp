@@ -1,0 +1,120 @@
+// Work of the backend while the embedder captures a stream of its own into a graph, on the
+// stand-in: the work goes on, and the capture stays valid.
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "cuda_on_host/control.hpp"
+#include "terrace/offload/cuda/cuda_backend.hpp"
+#include "terrace/offload/cuda/enqueue.hpp"
+
+namespace terrace::offload {
+namespace {
+
+constexpr Duration patience = std::chrono::seconds(60);
+
+__global__ void wait_until_open(std::atomic<bool>* open) { open->wait(false); }
+
+class Capture : public ::testing::Test {
+ protected:
+  Capture() {
+    EXPECT_EQ(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, 0), cudaSuccess);
+  }
+  ~Capture() override {
+    open_gate();
+    EXPECT_EQ(cudaStreamDestroy(stream_), cudaSuccess);
+  }
+
+  void begin(cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal) {
+    ASSERT_EQ(cudaStreamBeginCapture(stream_, mode), cudaSuccess);
+  }
+  void expect_valid_end() {
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
+    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  }
+
+  /// Enqueues a kernel that stands still until the gate is opened.
+  Result<Ticket> enqueue_gate(Queue& queue) {
+    return enqueue_kernels(queue, Phase::model, [this](const kernels::cuda::Launch& launch) {
+      cudaLaunchConfig_t config{};
+      config.gridDim = 1;
+      config.blockDim = 1;
+      config.stream = static_cast<cudaStream_t>(launch.stream);
+      EXPECT_EQ(cudaLaunchKernelEx(&config, wait_until_open, &gate_), cudaSuccess);
+      return Status{};
+    });
+  }
+  void open_gate() {
+    gate_ = true;
+    gate_.notify_all();
+  }
+  /// Lets threads of the backend ask the device a few times.
+  void await_queries() {
+    const std::uint64_t before = device_.counts().event_queries;
+    while (device_.counts().event_queries < before + 3) std::this_thread::yield();
+  }
+
+  cuda_on_host::Device device_;
+  std::unique_ptr<Backend> backend_ = CudaBackend::create({}).value();
+  cudaStream_t stream_ = nullptr;
+  std::atomic<bool> gate_{false};
+};
+
+TEST_F(Capture, StaysValidWhileTheBackendAsksForTheEndOfItsWork) {
+  const auto queue = backend_->make_queue({.name = "queue"}).value();
+  const Ticket ticket = enqueue_gate(*queue).value();
+  begin();
+  const Result<bool> polled = poll(ticket);
+  ASSERT_TRUE(polled) << polled.error().message();
+  EXPECT_FALSE(*polled);
+  Status waited;
+  std::thread waits([&] { waited = wait(ticket, patience); });
+  await_queries();
+  open_gate();
+  waits.join();
+  EXPECT_TRUE(waited) << waited.error().message();
+  expect_valid_end();
+}
+
+TEST_F(Capture, StaysValidWhileMemoryAndQueuesComeAndGo) {
+  const auto come_and_go = [&] {
+    for (const Tier tier : {Tier::device, Tier::host}) {
+      const Result<Buffer> memory =
+          backend_->allocate({.bytes = std::size_t{64} << 20, .tier = tier});
+      EXPECT_TRUE(memory) << memory.error().message();
+    }
+    const auto queue = backend_->make_queue({.name = "queue"});
+    EXPECT_TRUE(queue) << queue.error().message();
+  };
+  const std::uint64_t before = device_.counts().allocations;
+  begin();
+  come_and_go();
+  std::thread(come_and_go).join();
+  EXPECT_GT(device_.counts().allocations, before);
+  expect_valid_end();
+}
+
+TEST_F(Capture, StaysValidWhileABackendComesAndGoes) {
+  begin();
+  backend_.reset();
+  backend_ = CudaBackend::create({}).value();
+  expect_valid_end();
+}
+
+TEST_F(Capture, FindsTheModeOfTheCallingThreadAsItWas) {
+  const auto queue = backend_->make_queue({.name = "queue"}).value();
+  open_gate();
+  ASSERT_TRUE(wait(enqueue_gate(*queue).value(), patience));
+  auto mode = cudaStreamCaptureModeThreadLocal;
+  ASSERT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
+  EXPECT_EQ(mode, cudaStreamCaptureModeGlobal);
+  ASSERT_TRUE(wait(enqueue_gate(*queue).value(), patience));
+  ASSERT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
+  EXPECT_EQ(mode, cudaStreamCaptureModeThreadLocal);
+}
+
+}  // namespace
+}  // namespace terrace::offload
