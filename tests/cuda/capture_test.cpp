@@ -3,29 +3,25 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <thread>
 
 #include "cuda_on_host/control.hpp"
+#include "gate_kernel.hpp"
 #include "terrace/offload/cuda/cuda_backend.hpp"
-#include "terrace/offload/cuda/enqueue.hpp"
 
 namespace terrace::offload {
 namespace {
 
-constexpr Duration patience = std::chrono::seconds(60);
+using terrace::testing::GateKernel;
 
-__global__ void wait_until_open(std::atomic<bool>* open) { open->wait(false); }
+constexpr Duration patience = std::chrono::seconds(60);
 
 class Capture : public ::testing::Test {
  protected:
   Capture() {
     EXPECT_EQ(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, 0), cudaSuccess);
   }
-  ~Capture() override {
-    open_gate();
-    EXPECT_EQ(cudaStreamDestroy(stream_), cudaSuccess);
-  }
+  ~Capture() override { EXPECT_EQ(cudaStreamDestroy(stream_), cudaSuccess); }
 
   void begin(cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal) {
     ASSERT_EQ(cudaStreamBeginCapture(stream_, mode), cudaSuccess);
@@ -36,21 +32,6 @@ class Capture : public ::testing::Test {
     EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
   }
 
-  /// Enqueues a kernel that stands still until the gate is opened.
-  Result<Ticket> enqueue_gate(Queue& queue) {
-    return enqueue_kernels(queue, Phase::model, [this](const kernels::cuda::Launch& launch) {
-      cudaLaunchConfig_t config{};
-      config.gridDim = 1;
-      config.blockDim = 1;
-      config.stream = static_cast<cudaStream_t>(launch.stream);
-      EXPECT_EQ(cudaLaunchKernelEx(&config, wait_until_open, &gate_), cudaSuccess);
-      return Status{};
-    });
-  }
-  void open_gate() {
-    gate_ = true;
-    gate_.notify_all();
-  }
   /// Lets threads of the backend ask the device a few times.
   void await_queries() {
     const std::uint64_t before = device_.counts().event_queries;
@@ -60,12 +41,12 @@ class Capture : public ::testing::Test {
   cuda_on_host::Device device_;
   std::unique_ptr<Backend> backend_ = CudaBackend::create({}).value();
   cudaStream_t stream_ = nullptr;
-  std::atomic<bool> gate_{false};
+  GateKernel gate_;
 };
 
 TEST_F(Capture, StaysValidWhileTheBackendAsksForTheEndOfItsWork) {
   const auto queue = backend_->make_queue({.name = "queue"}).value();
-  const Ticket ticket = enqueue_gate(*queue).value();
+  const Ticket ticket = gate_.enqueue(*queue).value();
   begin();
   const Result<bool> polled = poll(ticket);
   ASSERT_TRUE(polled) << polled.error().message();
@@ -73,7 +54,7 @@ TEST_F(Capture, StaysValidWhileTheBackendAsksForTheEndOfItsWork) {
   Status waited;
   std::thread waits([&] { waited = wait(ticket, patience); });
   await_queries();
-  open_gate();
+  gate_.open();
   waits.join();
   EXPECT_TRUE(waited) << waited.error().message();
   expect_valid_end();
@@ -106,12 +87,12 @@ TEST_F(Capture, StaysValidWhileABackendComesAndGoes) {
 
 TEST_F(Capture, FindsTheModeOfTheCallingThreadAsItWas) {
   const auto queue = backend_->make_queue({.name = "queue"}).value();
-  open_gate();
-  ASSERT_TRUE(wait(enqueue_gate(*queue).value(), patience));
+  gate_.open();
+  ASSERT_TRUE(wait(gate_.enqueue(*queue).value(), patience));
   auto mode = cudaStreamCaptureModeThreadLocal;
   ASSERT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
   EXPECT_EQ(mode, cudaStreamCaptureModeGlobal);
-  ASSERT_TRUE(wait(enqueue_gate(*queue).value(), patience));
+  ASSERT_TRUE(wait(gate_.enqueue(*queue).value(), patience));
   ASSERT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
   EXPECT_EQ(mode, cudaStreamCaptureModeThreadLocal);
 }

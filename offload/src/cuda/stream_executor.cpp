@@ -185,7 +185,11 @@ bool StreamExecutor::look_once() {
   bool seen = false;
   while (const std::optional<ToldPiece> first = progress_->first()) {
     if (first->events && !is_over(*first)) break;
-    progress_->complete_first();
+    progress_->forget_first();
+    // After that: whoever waits for a piece that is still to be found waits for its events. A stream
+    // that does not come to an end keeps them.
+    if (first->events && !abandoned_.load()) on_.events->give(*first->events);
+    progress_->complete(first->number);
     seen = true;
   }
   looking_.clear(std::memory_order_release);
@@ -207,7 +211,6 @@ bool StreamExecutor::is_over(const ToldPiece& piece) {
   } else {
     note_failure(piece.number, done.error());
   }
-  on_.events->give(*piece.events);
   return true;
 }
 

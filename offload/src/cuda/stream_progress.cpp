@@ -22,14 +22,9 @@ std::optional<ToldPiece> StreamProgress::first() const {
   return told_.empty() ? std::nullopt : std::optional(told_.front());
 }
 
-void StreamProgress::complete_first() {
-  std::uint64_t number = 0;
-  {
-    const std::scoped_lock lock(mutex_);
-    number = told_.front().number;
-    told_.pop_front();
-  }
-  complete(number);
+void StreamProgress::forget_first() {
+  const std::scoped_lock lock(mutex_);
+  told_.pop_front();
 }
 
 bool StreamProgress::keep_watching() {

@@ -36,8 +36,9 @@ class StreamProgress final : public Progress {
   /// Returns the first piece that is not done.
   [[nodiscard]] std::optional<ToldPiece> first() const;
 
-  /// Publishes that the first piece is done.
-  void complete_first();
+  /// Forgets the first piece, which is done: no stream will wait for its events. complete() has to
+  /// follow.
+  void forget_first();
 
   /// Returns whether pieces are left. If not, the next publish() returns true.
   [[nodiscard]] bool keep_watching();

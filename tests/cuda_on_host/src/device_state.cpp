@@ -42,6 +42,7 @@ cudaError_t DeviceState::enter(const char* function) {
   if (const cudaError_t error = check_broken(); error != cudaSuccess) return error;
   if (const cudaError_t error = check_captures(name); error != cudaSuccess) return error;
   if (!faults_armed.load(std::memory_order_relaxed)) return cudaSuccess;
+  run_at_next(name);
   const std::scoped_lock lock(mutex);
   const std::uint64_t call = ++calls[std::string(name)];
   const auto [begin, end] = faults.equal_range(name);
@@ -49,6 +50,18 @@ cudaError_t DeviceState::enter(const char* function) {
     if (fault->second.nth == call) return fault->second.error;
   }
   return cudaSuccess;
+}
+
+void DeviceState::run_at_next(std::string_view function) {
+  std::function<void()> call;
+  {
+    const std::scoped_lock lock(mutex);
+    const auto found = at_next.find(function);
+    if (found == at_next.end()) return;
+    call = std::move(found->second);
+    at_next.erase(found);
+  }
+  call();
 }
 
 cudaError_t DeviceState::check_broken() const {
@@ -66,6 +79,7 @@ void Device::set(const DeviceTraits& traits) {
   state.traits = traits;
   state.faults.clear();
   state.calls.clear();
+  state.at_next.clear();
   state.faults_armed = false;
   state.broken = cudaSuccess;
   state.breaking_launch = 0;
@@ -82,6 +96,13 @@ void Device::fail(std::string_view function, Fault fault) {
   const std::scoped_lock lock(state.mutex);
   state.calls.erase(std::string(function));
   state.faults.emplace(function, fault);
+  state.faults_armed = true;
+}
+
+void Device::at_next(std::string_view function, std::function<void()> call) {
+  DeviceState& state = device_state();
+  const std::scoped_lock lock(state.mutex);
+  state.at_next.emplace(function, std::move(call));
   state.faults_armed = true;
 }
 

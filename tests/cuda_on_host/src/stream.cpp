@@ -98,6 +98,11 @@ void await_rest() {
   }
 }
 
+void Device::await_idle() {
+  const std::scoped_lock lock(streams().mutex);
+  for (CUstream_st* const stream : streams().all) stream->synchronize();
+}
+
 bool is_default(cudaStream_t stream) { return stream == nullptr || stream == cudaStreamLegacy; }
 
 CUstream_st& stream_of(cudaStream_t stream) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string_view>
 
 #include "cuda_runtime.h"
@@ -60,6 +61,12 @@ class Device {
   /// Makes the `nth` launch from now break the device while it runs. The first call that reports it
   /// waits until other streams' work has ended, so that work must not wait for the caller.
   void break_at_launch(std::uint64_t nth, cudaError_t error = cudaErrorIllegalAddress);
+
+  /// Runs `call` on the thread that calls `function` next, before that call takes effect.
+  void at_next(std::string_view function, std::function<void()> call);
+
+  /// Waits until all streams have done what they were told of, without a call to the device.
+  void await_idle();
 
   [[nodiscard]] DeviceCounts counts() const;
 };
