@@ -310,7 +310,10 @@ void Participant::note_attended(Ticket attended) noexcept {
 Status Participant::note_attention() {
   if (!gathers_ || next_layer_ == 0) return {};
   Layer& before = *parts_.layers[next_layer_ - 1];
-  TERRACE_ASSIGN(before.tickets().attended, context_.compute->record());
+  // A piece of its own, for record() means what Terrace has enqueued: the engine may have put its
+  // attention on a stream of its own, where Terrace knows nothing of it.
+  TERRACE_ASSIGN(before.tickets().attended,
+                 context_.compute->launch(Phase::attend, [] { return std::size_t{0}; }));
   context_.computed = before.tickets().attended;
   return {};
 }

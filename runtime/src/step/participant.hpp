@@ -90,6 +90,15 @@ class Participant {
   /// Counts a sample of the attention mass, where the step is one that is sampled.
   Status count_mass() { return parts_.mass.count(exact_); }
   /// Waits for compute, and keeps the first `accepted` tokens.
+  ///
+  /// Between steps nothing of the sequence's is read or written on the compute queue. On that lean,
+  /// without a wait of their own: the tickets of compute, which are forgotten here, so that blocks,
+  /// slots and cached copies are given away at once (Layer::pages_are_unread, Reclaimer,
+  /// trim_rows); tables of pointers whose device copy is replaced as they grow (PointerTable);
+  /// Workspace and lists of selections, replaced as they grow and shared by all layers; chunks of
+  /// indexes, written over and trimmed (DeviceIndexes); and the memory that the step gives back to
+  /// other steps, perhaps on another queue (LentStepMemory::give_back). A step that were to end
+  /// before compute has to keep the tickets for each of these.
   Status conclude(std::size_t accepted, Duration patience);
   // Between steps.
 
