@@ -287,7 +287,10 @@ __global__ void __launch_bounds__(choose_threads)
     }
     entries += found;
   }
-  if (threadIdx.x == 0) op.pseudo.count[head] = entries;
+  if (threadIdx.x == 0) {
+    op.pseudo.count[head] = entries;
+    if (op.counted != nullptr) op.counted[head] = entries;
+  }
 }
 
 template <typename Elements, unsigned capacity>

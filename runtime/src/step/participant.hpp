@@ -51,9 +51,7 @@ class Participant {
   /// Whether rows that are selected may lie below the host. Then bring_selected() comes before
   /// fetch(), and before that the selection, on the host.
   [[nodiscard]] bool may_select_away() const noexcept { return layer_->rows.away_pages() > 0; }
-  [[nodiscard]] CopyExtent selection_to_host() const noexcept {
-    return layer_->token().selection.to_host();
-  }
+  [[nodiscard]] CopyExtent selection_to_host() const noexcept { return to_host(layer_->token()); }
   /// Waits for `copied`, which brings the selection, and for the pages of its rows. Errors: those
   /// of Layer::host_rows().
   Status bring_selected(Ticket copied);
@@ -156,7 +154,13 @@ class Participant {
   Status reserve_tiles(LentStepMemory& memory);
   /// The step is refused: gives up what it has reserved beyond the sequence's `blocks`.
   void give_back(const Status& refused, std::size_t blocks, LentStepMemory& memory);
+  /// The copy of what a token has selected to the host.
+  [[nodiscard]] CopyExtent to_host(const AttendedToken& token) const noexcept {
+    return token.selection.to_host(!context_.traits().estimates_rest);
+  }
   void list_selections(Layer& layer);
+  /// Counts the rests that attention has found, which is done.
+  void count_rests() noexcept;
   /// Rows of a draft, and of a prompt's end, are indexed before the step has ended.
   [[nodiscard]] bool sends_rows_at_once() const noexcept {
     return (single_tokens() > 1 || parts_.indexes.prompt.is_under_way()) &&

@@ -154,14 +154,11 @@ Status StepBatch::enqueue(LayerId layer, std::span<const StepInput> inputs,
                           std::span<const StepOutput> outputs, Queue& compute) {
   TERRACE_TRY(open(layer, inputs, compute));
   const std::size_t rounds = std::max<std::size_t>(1, most_single_tokens());
-  // Selections go to the host with the number of rests, which attention finds.
-  const bool counts_in_attention = runtime_.policy->traits().estimates_rest;
   for (std::size_t number = 0; number < rounds; ++number) {
     TERRACE_TRY(select(number, compute));
-    const bool last = number + 1 == rounds;
-    if (last && !counts_in_attention) close_layer();
+    // What is selected leaves while attention runs.
+    if (number + 1 == rounds) close_layer();
     TERRACE_TRY(attend_selected(number, outputs, compute));
-    if (last && counts_in_attention) close_layer();
   }
   TERRACE_TRY(attend_exactly(outputs, compute));
   let_tensors_go(compute);
