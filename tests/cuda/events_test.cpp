@@ -42,6 +42,68 @@ class DoneNote final : public WorkObserver {
   Point noted_;
 };
 
+TEST(Events, AreRecordedOnlyWhereSomebodyWaits) {
+  cuda_on_host::Device device;
+  const auto backend = CudaBackend::create({}).value();
+  const auto compute = backend->make_queue({.name = "compute"}).value();
+  const auto offload = backend->make_queue({.name = "offload"}).value();
+  GateKernel gate;
+  ASSERT_TRUE(gate.enqueue(*compute));
+  const std::uint64_t before = device.counts().event_records;
+  const auto records = [&] { return device.counts().event_records - before; };
+  const auto add_work = [&] {
+    return compute->launch(Phase::model, [] { return std::size_t{0}; }).value();
+  };
+  const Ticket first = add_work();
+  const Ticket second = add_work();
+  EXPECT_EQ(records(), 0U);
+  EXPECT_EQ(compute->record().value().number, second.number);
+  EXPECT_EQ(records(), 1U);
+  ASSERT_TRUE(offload->wait_for(first));
+  EXPECT_EQ(records(), 1U) << "the mark after it is its";
+  const Ticket third = add_work();
+  EXPECT_FALSE(poll(third).value());
+  EXPECT_EQ(records(), 2U);
+  EXPECT_FALSE(poll(third).value());
+  EXPECT_EQ(records(), 2U);
+  gate.open();
+  ASSERT_TRUE(wait(third, patience));
+  EXPECT_TRUE(poll(first).value());
+  ASSERT_TRUE(offload->drain(patience));
+  EXPECT_EQ(compute->counters().pieces, 4U);
+}
+
+TEST(Events, SayWhenAThreadThatSleepsIsToGoOn) {
+  cuda_on_host::Device device;
+  const auto backend = CudaBackend::create({.spin = Duration{}}).value();
+  const auto compute = backend->make_queue({.name = "compute"}).value();
+  for (int i = 0; i < 100; ++i) {
+    GateKernel gate;
+    const Ticket first = gate.enqueue(*compute).value();
+    const Ticket second = compute->launch(Phase::model, [] { return std::size_t{0}; }).value();
+    std::thread waits_for_first([&] { EXPECT_TRUE(wait(first, patience)); });
+    std::thread waits_for_second([&] { EXPECT_TRUE(wait(second, patience)); });
+    gate.open();
+    waits_for_first.join();
+    waits_for_second.join();
+  }
+}
+
+TEST(Events, NobodyAsksForWhileNobodyWaits) {
+  cuda_on_host::Device device;
+  const auto backend = CudaBackend::create({}).value();
+  const auto compute = backend->make_queue({.name = "compute"}).value();
+  const std::uint64_t before = device.counts().event_queries;
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(compute->launch(Phase::model, [] { return std::size_t{0}; }));
+  }
+  EXPECT_EQ(device.counts().event_queries, before);
+  const Ticket last = compute->record().value();
+  device.await_idle();
+  ASSERT_TRUE(wait(last, patience));
+  EXPECT_EQ(device.counts().event_queries, before + 1);
+}
+
 // Events of a piece went back to their pool while the piece was still to be found: another queue
 // recorded them after its own work, and whoever waited for the piece waited for that work, too.
 TEST(Events, OfAPieceThatIsWaitedForAreNobodyElses) {

@@ -94,7 +94,8 @@ struct CudaBackend::Parts {
         node(!options.near_device ? std::nullopt
              : options.numa_node  ? options.numa_node
                                   : device.numa_node),
-        lanes(options.spin) {}
+        lanes(options.spin),
+        events(options.times || options.observer != nullptr) {}
   ~Parts() {
     ending.store(true);
     if (reserver.joinable()) reserver.join();
@@ -243,6 +244,7 @@ Result<std::unique_ptr<Executor>> CudaBackend::executor(const std::string& queue
                                  .piece_bytes = options_.registration_bytes,
                                  .by_kernel_below = options_.switch_over_bytes,
                                  .reachable = &*parts_->reachable,
+                                 .times = options_.times || options_.observer != nullptr,
                                  .health = &parts_->health,
                                  .events = &parts_->events,
                                  .watch = parts_->watch.get()},

@@ -65,6 +65,15 @@ class Participant {
   /// Sends weights of attention to the host, where retention wants them.
   Status send_weights(Ticket attended);
 
+  /// Whether the end of this layer's selection, or that of its attention, is waited for by other
+  /// queues: close_layer() sends rows and selections, the cache's refills write over its slots.
+  [[nodiscard]] bool sends_after_selection() const {
+    return !context_.keeps_everything() && !batch_ending_at(next_layer_ + 1).empty();
+  }
+  [[nodiscard]] bool refills_after_attention() const noexcept { return parts_.cache.joined(); }
+  /// Whether the index's memory is written over as soon as this layer has selected.
+  [[nodiscard]] bool streams_index() const { return parts_.indexes.room.device().streams(); }
+
   /// All tokens have selected: sends rows and selections to the host where enough layers have some,
   /// after `ready`.
   Status close_layer(Ticket ready);

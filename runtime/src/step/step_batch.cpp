@@ -86,9 +86,16 @@ Status StepBatch::select(std::size_t number, Queue& compute) {
   list_selecting(number, compute);
   if (selecting_.empty()) return {};
   const Ops& ops = runtime_.backend->ops();
-  TERRACE_ASSIGN(const Ticket selected, runtime_.policy->select(selects_, compute, ops));
+  TERRACE_ASSIGN(Ticket selected, runtime_.policy->select(selects_, compute, ops));
+  if (any_selecting(&Participant::streams_index)) {
+    TERRACE_ASSIGN(selected, compute.record());
+  }
   for (const Member* const one : selecting_) one->participant->note_selected(selected);
   TERRACE_ASSIGN(selected_, ops.resolve_rows(compute, Phase::fetch, resolves_));
+  // Ids leave while rows are fetched: the copy is not to wait for these.
+  if (any_selecting(&Participant::sends_after_selection)) {
+    TERRACE_ASSIGN(selected_, compute.record());
+  }
   TERRACE_TRY(bring_selected(compute));
   for (const Member* const one : selecting_) {
     if (one->status) fetches_.push_back(one->participant->fetch());
@@ -130,6 +137,11 @@ void StepBatch::list_selecting(std::size_t number, Queue& compute) {
     resolves_.push_back(one.resolve());
     return {};
   });
+}
+
+bool StepBatch::any_selecting(bool (Participant::*is_so)() const) const {
+  return std::ranges::any_of(selecting_,
+                             [&](const Member* one) { return (one->participant->*is_so)(); });
 }
 
 std::size_t StepBatch::most_single_tokens() const noexcept {
@@ -182,9 +194,14 @@ Status StepBatch::attend_selected(std::size_t number, std::span<const StepOutput
     attentions_.push_back(attention);
     return {};
   });
-  TERRACE_ASSIGN(const Ticket attended,
+  TERRACE_ASSIGN(Ticket attended,
                  runtime_.backend->ops().decode_attention(compute, Phase::attend, attentions_));
-  if (runtime_.policy->traits().estimates_rest) selected_ = attended;
+  const bool is_waited_for = std::ranges::any_of(members_, [](const Member& member) {
+    return member.status && member.participant->refills_after_attention();
+  });
+  if (is_waited_for) {
+    TERRACE_ASSIGN(attended, compute.record());
+  }
   for_each_token([&](Participant& one, std::size_t) {
     one.note_attended(attended);
     return one.send_weights(attended);
