@@ -105,7 +105,7 @@ TEST(Events, NobodyAsksForWhileNobodyWaits) {
 }
 
 // Events of a piece went back to their pool while the piece was still to be found: another queue
-// recorded them after its own work, and whoever waited for the piece waited for that work, too.
+// recorded them after its own work, and a wait for the piece was one for that work, too.
 TEST(Events, OfAPieceThatIsWaitedForAreNobodyElses) {
   cuda_on_host::Device device;
   DoneNote awaited_done("awaited");

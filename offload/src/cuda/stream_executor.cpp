@@ -201,8 +201,8 @@ bool StreamExecutor::look_once() {
 }
 
 void StreamExecutor::give_events(const ToldPiece& piece) {
-  // After the piece is forgotten: whoever waits for one that is still to be found waits for its
-  // events. A stream that does not come to an end keeps them.
+  // After the piece is forgotten: a queue that waits for a piece that is still to be found waits
+  // for its events. A stream that does not come to an end keeps them.
   if (abandoned_.load()) return;
   for (const cudaEvent_t event : {piece.begin, piece.end}) {
     if (event != nullptr) on_.events->give(event);

@@ -68,7 +68,7 @@ void StreamProgress::mark(std::uint64_t number) {
 
 void StreamProgress::on_awaited(std::uint64_t number) {
   const std::scoped_lock lock(mutex_);
-  // Of a piece that is not told yet, publish() sees that somebody waits.
+  // If the piece is not told yet, publish() will see that somebody waits.
   if (told_.empty() || number < told_.front().number || number > told_.back().number) return;
   mark_or_fail(number);
   // With the mutex held: the executor lives while pieces are told.

@@ -36,7 +36,7 @@ struct ToldPiece {
   std::size_t bytes = 0;
 };
 
-/// What marks are made of, and who looks whether they are reached.
+/// The stream and its events, and the watch that looks whether these are reached.
 struct MarkedStream {
   int device = 0;
   cudaStream_t stream = nullptr;

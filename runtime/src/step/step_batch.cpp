@@ -168,7 +168,7 @@ Status StepBatch::enqueue(LayerId layer, std::span<const StepInput> inputs,
   const std::size_t rounds = std::max<std::size_t>(1, most_single_tokens());
   for (std::size_t number = 0; number < rounds; ++number) {
     TERRACE_TRY(select(number, compute));
-    // What is selected leaves while attention runs.
+    // Selections leave while attention runs.
     if (number + 1 == rounds) close_layer();
     TERRACE_TRY(attend_selected(number, outputs, compute));
   }

@@ -157,8 +157,8 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
-// A capture notes nothing: its work is not done, and its graph cannot be launched. What there is of
-// it is which calls it forbids, to which threads.
+// A capture notes nothing: its work is not done, and its graph cannot be launched. It only forbids
+// calls, to its own thread and to others.
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);

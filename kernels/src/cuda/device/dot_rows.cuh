@@ -87,7 +87,7 @@ __device__ inline void add_products(const std::byte* const* rows, const float* f
   }
 }
 
-/// dot_rows(), for rows of which it is known whether they are whole.
+/// dot_rows(), once it is known whether the rows are whole.
 template <typename Elements, unsigned queries, bool whole, typename Row, typename Write>
 __device__ inline void dot_rows_that_are(const float* shared_queries, unsigned dims, unsigned count,
                                          Row row, Write write) {

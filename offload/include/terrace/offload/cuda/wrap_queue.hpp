@@ -32,8 +32,8 @@ namespace terrace::offload {
 ///          function
 /// Threads  none of its own. One thread at a time enqueues, and puts work on the stream
 /// Lifetime the queue's end waits for its own work, not for the embedder's later work, and leaves
-///          the stream as it is. While the stream is captured into a graph, no thread may enqueue on
-///          the queue, nor wait for its work or poll it: that may put an event on the stream
+///          the stream as it is. While the stream is captured into a graph, no thread may enqueue
+///          on the queue, nor wait for its work or poll it: that may put an event on the stream
 /// Errors   invalid_argument: not the backend for CUDA itself (no decorator around it);
 ///          device_lost; out_of_memory. Enqueueing gives not_ready when `wait_timeout` has passed:
 ///          nothing was enqueued then, and the queue goes on without the piece
