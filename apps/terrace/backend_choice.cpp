@@ -19,6 +19,7 @@ offload::BackendOptions backend_options(const Config& config, const BackendConte
     *limit = std::min(*limit, most);
   }
   options.host.observer = options.cuda.observer = context.observer;
+  options.cuda.times = true;  // commands report where time goes
   if (context.profile != nullptr && context.profile->link) {
     options.cuda.switch_over_bytes = static_cast<std::size_t>(context.profile->link->switch_over);
   }

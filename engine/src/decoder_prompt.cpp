@@ -58,10 +58,10 @@ Status Decoder::run_prompt(Sequence& sequence, std::span<const TokenId> tokens,
 
 Status Decoder::wait_while_moving(Ticket ticket) {
   for (;;) {
-    const auto busy = compute_->counters().busy;
+    const std::uint64_t pieces = compute_->counters().pieces;
     Status done = wait(ticket, options_.deadline);
     const bool late = !done && done.error().code == Errc::not_ready;
-    if (!late || compute_->counters().busy == busy) return done;
+    if (!late || compute_->counters().pieces == pieces) return done;
   }
 }
 

@@ -44,8 +44,11 @@ TEST(CopiesOfCuda12, SayWhatFailed) {
   const CopyExtent extent{reinterpret_cast<std::byte*>(&values[0]),
                           reinterpret_cast<const std::byte*>(&values[1]), sizeof(int)};
   const std::vector<CopyExtent> extents{extent, extent};
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0), cudaSuccess);
   CopyBatch copies(std::size_t{1} << 30);
-  EXPECT_EQ(copies.enqueue(extents, nullptr).error().code, Errc::device_lost);
+  EXPECT_EQ(copies.enqueue(extents, stream).error().code, Errc::device_lost);
+  ASSERT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
 
 }  // namespace

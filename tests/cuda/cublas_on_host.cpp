@@ -56,7 +56,7 @@ int sgemm(void* handle, int transpose_a, int transpose_b, int m, int n, int k, c
   }
   const Operand left{a, static_cast<std::size_t>(lda), transpose_a != 0};
   const Operand right{b, static_cast<std::size_t>(ldb), transpose_b != 0};
-  stream->push([=, factor = *alpha, kept = *beta] {
+  cuda_on_host::stream_of(stream).push([=, factor = *alpha, kept = *beta] {
     if (cuda_on_host::device_state().is_broken()) return;
     for (std::size_t column = 0; column < static_cast<std::size_t>(n); ++column) {
       for (std::size_t row = 0; row < static_cast<std::size_t>(m); ++row) {

@@ -70,12 +70,22 @@ MadeBackend make_wrapped_streams(const CaseLimits& limits) {
   return made;
 }
 
+/// The default stream of the device, which is PyTorch's, for all queues of a test.
+MadeBackend make_default_stream(const CaseLimits& limits) {
+  MadeBackend made = make_cuda(limits);
+  made.make_queue = [](Backend& backend, const char* name) {
+    return offload::wrap_queue(backend, nullptr, {.name = name}).value();
+  };
+  return made;
+}
+
 }  // namespace
 
 std::vector<BackendCase> backend_cases() {
   return {{"Cuda", Runs::beside, make_cuda},
           {"CudaCopiesByKernel", Runs::beside, make_copying_by_kernel},
           {"CudaWrappedStreams", Runs::at_once, make_wrapped_streams},
+          {"CudaDefaultStream", Runs::at_once, make_default_stream},
           {"CudaSmallRing", Runs::beside, make_small_ring},
           {"FaultOverCuda", Runs::beside, make_with_faults}};
 }

@@ -31,6 +31,54 @@ TEST(SteadyStep, WaitsForNothingAndAllocatesNothing) {
   }
 }
 
+/// Calls that a layer may cost in a step.
+struct LayerCosts {
+  const char* policy = "";
+  double launches = 0;
+  double records = 0;
+  double waits = 0;
+  double queries = 0;
+};
+
+/// Lets every event that is asked for be reached by then, so that a wait is one query.
+void answer_at_once(cuda_on_host::Device& device) {
+  device.at_next("cudaEventQuery", [&device] {
+    device.await_idle();
+    answer_at_once(device);
+  });
+}
+
+TEST(SteadyStep, MarksAndAsksOnlyWhereSomebodyWaits) {
+  constexpr std::size_t layers = 8;
+  constexpr std::size_t steps = 4;
+  for (const LayerCosts& most :
+       {LayerCosts{"pqcache", 7, 1.75, 0.5, 1.75}, LayerCosts{"signs", 11, 1.75, 0.5, 1.75},
+        LayerCosts{"wave", 7, 1.75, 0.5, 1.75}, LayerCosts{"full", 3, 0.125, 0, 0.125}}) {
+    SCOPED_TRACE(most.policy);
+    cuda_on_host::Device device;
+    testing::Scenario scenario;
+    scenario.runtime.policy = most.policy;
+    scenario.runtime.shape.layers = layers;
+    const auto runtime = scenario.open();
+    const testing::Traffic traffic(scenario.runtime.shape, 1);
+    testing::Drive drive(*runtime, traffic);
+    ASSERT_TRUE(drive.prefill(200).has_value());
+    ASSERT_TRUE(drive.steps(2).has_value());
+    answer_at_once(device);
+    const cuda_on_host::DeviceCounts before = device.counts();
+    ASSERT_TRUE(drive.steps(steps).has_value());
+    const cuda_on_host::DeviceCounts after = device.counts();
+    const auto of_layer = [&](std::uint64_t cuda_on_host::DeviceCounts::* count) {
+      return static_cast<double>(after.*count - before.*count) / (layers * steps);
+    };
+    using cuda_on_host::DeviceCounts;
+    EXPECT_EQ(of_layer(&DeviceCounts::launches), most.launches);
+    EXPECT_LE(of_layer(&DeviceCounts::event_records), most.records);
+    EXPECT_LE(of_layer(&DeviceCounts::stream_waits), most.waits);
+    EXPECT_LE(of_layer(&DeviceCounts::event_queries), most.queries);
+  }
+}
+
 /// Counts the pieces of a phase, each an op, which launches once (LaunchCounts).
 class PieceCount final : public WorkObserver {
  public:

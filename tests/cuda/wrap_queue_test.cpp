@@ -51,7 +51,10 @@ class WrapQueue : public ::testing::Test {
   ~WrapQueue() override { EXPECT_EQ(cudaStreamDestroy(stream_), cudaSuccess); }
 
   std::unique_ptr<Queue> wrap(Duration wait_timeout = patience) {
-    return wrap_queue(*backend_, stream_, {.name = "own", .wait_timeout = wait_timeout}).value();
+    return wrap(stream_, wait_timeout);
+  }
+  std::unique_ptr<Queue> wrap(cudaStream_t stream, Duration wait_timeout = patience) {
+    return wrap_queue(*backend_, stream, {.name = "own", .wait_timeout = wait_timeout}).value();
   }
   Buffer bytes(std::byte value) {
     Buffer buffer = backend_->allocate({.bytes = 256, .tier = Tier::host}).value();
@@ -103,6 +106,25 @@ TEST_F(WrapQueue, ItsEndLeavesTheStreamToTheEmbedder) {
   copy_on_stream(target, source);
   ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
   EXPECT_EQ(target.data()[0], std::byte{8});
+}
+
+// A driver takes no batch of copies on the default stream, which is PyTorch's current one.
+TEST_F(WrapQueue, CopiesOfABatchGoOneByOneOnTheDefaultStream) {
+  for (const cudaStream_t stream : {cudaStream_t{}, cudaStreamLegacy}) {
+    device_.set({});
+    const auto own = wrap(stream);
+    const Buffer source = bytes(std::byte{7});
+    const Buffer target = bytes(std::byte{0});
+    const CopyExtent halves[] = {{target.data(), source.data(), 128},
+                                 {target.data() + 128, source.data() + 128, 128}};
+    ASSERT_TRUE(own->copy(Phase::update, halves));
+    const Status done = own->drain(patience);
+    ASSERT_TRUE(done) << done.error().message();
+    EXPECT_EQ(target.data()[0], std::byte{7});
+    EXPECT_EQ(target.data()[255], std::byte{7});
+    EXPECT_EQ(device_.counts().batch_calls, 0U);
+    EXPECT_EQ(device_.counts().copy_calls, 2U);
+  }
 }
 
 TEST_F(WrapQueue, TakesNoThread) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <thread>
 #include <vector>
 
 #include "cuda_on_host/control.hpp"
@@ -112,6 +113,87 @@ TEST_F(Streams, ABatchMovesEveryCopyOrIsNotSupported) {
   device_.set({.batched_copies = false});
   EXPECT_EQ(copy(), cudaErrorNotSupported);
   EXPECT_EQ(device_.counts().batch_calls, 1U);
+}
+
+TEST_F(Streams, TheDefaultStreamTakesAllWorkButBatches) {
+  for (const cudaStream_t stream : {cudaStream_t{}, cudaStreamLegacy}) {
+    std::vector<int> source{1, 2};
+    std::vector<int> target(2);
+    int value = 0;
+    ASSERT_EQ(
+        cudaMemcpyAsync(target.data(), source.data(), 2 * sizeof(int), cudaMemcpyDefault, stream),
+        cudaSuccess);
+    ASSERT_EQ(launch_on(stream, add_one, &value), cudaSuccess);
+    ASSERT_EQ(cudaEventRecord(event_, stream), cudaSuccess);
+    ASSERT_EQ(cudaEventSynchronize(event_), cudaSuccess);
+    EXPECT_EQ(target, source);
+    EXPECT_EQ(value, 1);
+    std::vector<void*> targets{target.data(), &target[1]};
+    std::vector<const void*> sources{&source[1], source.data()};
+    std::vector<std::size_t> sizes(2, sizeof(int));
+    cudaMemcpyAttributes attributes{.srcAccessOrder = cudaMemcpySrcAccessOrderStream, .flags = 0};
+    std::size_t first = 0;
+    EXPECT_EQ(cudaMemcpyBatchAsync(targets.data(), sources.data(), sizes.data(), 2, &attributes,
+                                   &first, 1, stream),
+              cudaErrorInvalidValue);
+    EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidValue);
+  }
+}
+
+/// How a call fares that asks a stream, and whether it ends a capture that `mode` began on this
+/// thread (of == 0) or on another one.
+struct CaptureOutcome {
+  cudaError_t query = cudaSuccess;
+  cudaError_t capture = cudaSuccess;
+  bool operator==(const CaptureOutcome&) const = default;
+};
+
+TEST_F(Streams, ACaptureForbidsUnsafeCallsAsItsModeAndTheThreadsSay) {
+  const auto query_during = [&](cudaStreamCaptureMode mode, bool on_other_thread,
+                                cudaStreamCaptureMode thread_mode) {
+    CaptureOutcome outcome;
+    const auto query = [&] {
+      cudaStreamCaptureMode exchanged = thread_mode;
+      EXPECT_EQ(cudaThreadExchangeStreamCaptureMode(&exchanged), cudaSuccess);
+      outcome.query = cudaEventQuery(event_);
+      EXPECT_EQ(cudaThreadExchangeStreamCaptureMode(&exchanged), cudaSuccess);
+      EXPECT_EQ(exchanged, thread_mode);
+    };
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaStreamBeginCapture(first_, mode), cudaSuccess);
+    on_other_thread ? std::thread(query).join() : query();
+    outcome.capture = cudaStreamEndCapture(first_, &graph);
+    static_cast<void>(cudaGraphDestroy(graph));
+    static_cast<void>(cudaGetLastError());
+    return outcome;
+  };
+  constexpr CaptureOutcome fine{};
+  constexpr CaptureOutcome forbidden{cudaErrorStreamCaptureUnsupported,
+                                     cudaErrorStreamCaptureInvalidated};
+  constexpr auto global = cudaStreamCaptureModeGlobal;
+  constexpr auto thread_local_mode = cudaStreamCaptureModeThreadLocal;
+  constexpr auto relaxed = cudaStreamCaptureModeRelaxed;
+  EXPECT_EQ(query_during(global, true, global), forbidden);
+  EXPECT_EQ(query_during(global, true, thread_local_mode), fine);
+  EXPECT_EQ(query_during(global, true, relaxed), fine);
+  EXPECT_EQ(query_during(global, false, thread_local_mode), forbidden);
+  EXPECT_EQ(query_during(global, false, relaxed), fine);
+  EXPECT_EQ(query_during(thread_local_mode, true, global), fine);
+  EXPECT_EQ(query_during(thread_local_mode, false, global), forbidden);
+  EXPECT_EQ(query_during(relaxed, false, global), fine);
+}
+
+TEST_F(Streams, AStreamThatIsCapturedDoesNoWork) {
+  int value = 0;
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamBeginCapture(first_, cudaStreamCaptureModeGlobal), cudaSuccess);
+  ASSERT_EQ(launch_on(first_, add_one, &value), cudaSuccess);
+  ASSERT_EQ(cudaEventRecord(event_, first_), cudaSuccess);
+  ASSERT_EQ(cudaStreamEndCapture(first_, &graph), cudaSuccess);
+  ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(first_), cudaSuccess);
+  EXPECT_EQ(value, 0);
+  EXPECT_EQ(cudaEventQuery(event_), cudaErrorCapturedEvent);
 }
 
 TEST_F(Streams, MemoryHasALimit) {

@@ -38,6 +38,7 @@ class Scene {
         pseudo_rows(shape.kv_heads * entries_max),
         pseudo_bias(shape.kv_heads * entries_max),
         pseudo_counts(shape.kv_heads),
+        counted(shape.kv_heads),
         random_(seed(), {91, stream}) {
     store.fill([&](std::size_t, std::size_t, std::size_t) { return 1 + normal(random_); });
     for (float& x : queries.span()) x = normal(random_);
@@ -67,7 +68,8 @@ class Scene {
                                .bias = pseudo_bias.data(),
                                .count = pseudo_counts.data(),
                                .stride = entries_max},
-                    .scratch = scratch.data()},
+                    .scratch = scratch.data(),
+                    .counted = counted.data()},
           .scale = 1 / std::sqrt(static_cast<float>(shape.head_dim)),
           .scratch = attention_scratch.data()};
     for (std::uint8_t& group : group_of) group = static_cast<std::uint8_t>(random_.below(groups));
@@ -125,6 +127,7 @@ class Scene {
   Guarded<const std::byte*> pseudo_rows;
   Guarded<float> pseudo_bias;
   Guarded<std::uint32_t> pseudo_counts;
+  Guarded<std::uint32_t> counted;  ///< the same once more
   DecodeAttention op;
 
  private:

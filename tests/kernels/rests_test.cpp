@@ -38,6 +38,8 @@ void expect_as_reference(Scene& scene, Scene& expected) {
   const KvShape& shape = scene.op.shape;
   for (std::size_t head = 0; head < shape.kv_heads; ++head) {
     EXPECT_EQ(scene.pseudo_counts[head], expected.pseudo_counts[head]) << "head " << head;
+    EXPECT_EQ(scene.counted[head], expected.counted[head]) << "head " << head;
+    EXPECT_EQ(scene.counted[head], scene.pseudo_counts[head]) << "head " << head;
   }
   for (std::size_t i = 0; i < shape.query_heads * shape.head_dim; ++i) {
     if (std::isnan(expected.output[i])) {
@@ -48,7 +50,7 @@ void expect_as_reference(Scene& scene, Scene& expected) {
   }
   EXPECT_TRUE(scene.output.intact() && scene.attention_scratch.intact() && scene.scratch.intact() &&
               scene.means.intact() && scene.pseudo_rows.intact() && scene.pseudo_bias.intact() &&
-              scene.pseudo_counts.intact());
+              scene.pseudo_counts.intact() && scene.counted.intact());
 }
 
 TEST(Rests, AreAttendedToAsByTheReference) {

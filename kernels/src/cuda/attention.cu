@@ -137,16 +137,18 @@ __global__ void __launch_bounds__(threads, attention_blocks_per_processor)
   if (begin >= total && !target.only) return;
   const unsigned count = total - begin < split ? total - begin : split;
 
+  bool is_one_whole = true;
   for (unsigned i = threadIdx.x; i < count; i += threads) {
     const Entry entry = entry_at(op, sections, list, kv_head, begin + i);
     memory.rows()[i] = entry.row;
+    is_one_whole = is_one_whole && is_whole<Elements>(entry.row, dims);
     for (unsigned h = 0; h < heads; ++h) memory.weights()[h * split + i] = entry.bias;
   }
   share_queries<Elements>(op.query + static_cast<std::size_t>(first_head) * dims, used, heads, dims,
                           1.0F, memory.queries());
-  __syncthreads();
+  const bool whole = __syncthreads_and(is_one_whole ? 1 : 0) != 0;
   dot_rows<Elements, heads>(
-      memory.queries(), dims, count, [&](unsigned i) { return memory.rows()[i]; },
+      memory.queries(), dims, count, whole, [&](unsigned i) { return memory.rows()[i]; },
       [&](unsigned h, unsigned i, float dot) {
         float& logit = memory.weights()[h * split + i];  // holds the bias
         logit = op.scale * dot + logit;
@@ -159,7 +161,7 @@ __global__ void __launch_bounds__(threads, attention_blocks_per_processor)
   weigh(memory, count);
   __syncthreads();
   sum_values<Elements, heads>(
-      memory, dims, count, used, [](unsigned, unsigned) { return true; },
+      memory, {dims, count, used, whole}, [](unsigned, unsigned) { return true; },
       [&](unsigned h, unsigned dim, float value) {
         target.write(first_head + h, dim, value, memory.sums()[h]);
       });

@@ -98,18 +98,18 @@ struct Scoring {
       square = warp_sum(square);  // |q|^2 / head_dim
       if (threadIdx.x % 32 == 0) squares[warp] = square;
     }
-    __syncthreads();
     const ClusterPlaces places(op, head);
     const unsigned left = rows.active_count() - begin;
-    dot_rows<Elements, heads>(
-        queries, dims(), left < tile ? left : tile,
-        [&](unsigned i) { return places.centroid(rows.active()[begin + i]); },
-        [&](unsigned q, unsigned i, float dot) {
-          if (q >= used) return;
-          const std::uint32_t cluster = rows.active()[begin + i];
-          rows.scores(first_query + q)[begin + i] =
-              dot + cluster_spread(op, places, cluster, squares[q]);
-        });
+    const unsigned count = left < tile ? left : tile;
+    const auto centroid = [&](unsigned i) { return places.centroid(rows.active()[begin + i]); };
+    const bool whole = sync_and_find_whole<Elements>(dims(), count, centroid);
+    dot_rows<Elements, heads>(queries, dims(), count, whole, centroid,
+                              [&](unsigned q, unsigned i, float dot) {
+                                if (q >= used) return;
+                                const std::uint32_t cluster = rows.active()[begin + i];
+                                rows.scores(first_query + q)[begin + i] =
+                                    dot + cluster_spread(op, places, cluster, squares[q]);
+                              });
   }
 
   /// The logarithm of the weight of sinks and window, -inf where they take no part. A warp sums
@@ -128,9 +128,10 @@ struct Scoring {
         const std::size_t position = i < sinks ? op.sinks.begin + i : op.window.begin + (i - sinks);
         return row_place(op.common.shape, op.resident, head, static_cast<unsigned>(position));
       };
-      __syncthreads();  // the logits before have been summed
+      // The logits before have been summed, too.
+      const bool whole = sync_and_find_whole<Elements>(dims(), count, key);
       dot_rows<Elements, heads>(
-          queries, dims(), count, key,
+          queries, dims(), count, whole, key,
           [&](unsigned q, unsigned i, float dot) { logits[q][i] = limit(dot); });
       __syncthreads();
       if (warp < heads) add_exponentials(logits[warp], count, maximum, sum);

@@ -34,7 +34,6 @@ __global__ void __launch_bounds__(threads)
   share_queries<Elements>(
       op.common.query + (static_cast<std::size_t>(head) * group + first_query) * dims, used, heads,
       dims, scale, queries);
-  __syncthreads();
   const std::size_t left = op.common.candidates.size() - begin;
   const std::size_t first_token = op.common.candidates.begin + begin - op.index.first_token;
   const auto key = [&](unsigned i) -> const std::byte* {
@@ -46,7 +45,9 @@ __global__ void __launch_bounds__(threads)
   float* const logits = op.common.scratch +
                         (static_cast<std::size_t>(head) * (group + 1) + first_query) * stride +
                         begin;
-  dot_rows<Elements, heads>(queries, dims, left < tile ? static_cast<unsigned>(left) : tile, key,
+  const unsigned count = left < tile ? static_cast<unsigned>(left) : tile;
+  const bool whole = sync_and_find_whole<Elements>(dims, count, key);
+  dot_rows<Elements, heads>(queries, dims, count, whole, key,
                             [&](unsigned q, unsigned i, float dot) {
                               if (q < used) logits[q * stride + i] = dot;
                             });

@@ -65,7 +65,6 @@ __global__ void __launch_bounds__(threads)
   } else {
     share_queries<Elements>(query, used, heads, head_dim, scale, queries);
   }
-  __syncthreads();
   const std::size_t chunk_pages = op.index.chunk_tokens / op.pages.page_tokens;
   const std::size_t left = pages.count - begin;
   const auto vector = [&](unsigned i) -> const std::byte* {
@@ -77,7 +76,9 @@ __global__ void __launch_bounds__(threads)
   float* const logits = op.common.scratch +
                         (static_cast<std::size_t>(head) * (group + 1) + first_query) * stride +
                         begin;
-  dot_rows<Elements, heads>(queries, dims, left < tile ? static_cast<unsigned>(left) : tile, vector,
+  const unsigned count = left < tile ? static_cast<unsigned>(left) : tile;
+  const bool whole = sync_and_find_whole<Elements>(dims, count, vector);
+  dot_rows<Elements, heads>(queries, dims, count, whole, vector,
                             [&](unsigned q, unsigned i, float dot) {
                               if (q < used) logits[q * stride + i] = dot;
                             });

@@ -89,23 +89,78 @@ struct RestOfPage {
     return op.index.first_token + number() * op.groups.page_tokens;
   }
 
+  [[nodiscard]] __device__ const std::byte* chunk() const {
+    return op.index.chunks[number() / parts.pages_of_chunk];
+  }
+  [[nodiscard]] __device__ unsigned group_in_chunk(unsigned group) const {
+    return number() % parts.pages_of_chunk * groups() + group;
+  }
+  /// The mean of all rows of a group.
+  [[nodiscard]] __device__ const std::byte* mean(unsigned group) const {
+    return chunk() + parts.means.of_head(head) + group_in_chunk(group) * op.shape.row_bytes();
+  }
+  [[nodiscard]] __device__ unsigned size(unsigned group) const {
+    return reinterpret_cast<const std::uint16_t*>(chunk() +
+                                                  parts.sizes.of_head(head))[group_in_chunk(group)];
+  }
+  [[nodiscard]] __device__ std::byte* const* selected() const {
+    return op.rows + head * op.id_stride;
+  }
+
+  /// Waits for all threads of the block. Returns whether all rows that it reads are whole.
+  template <typename Elements>
+  [[nodiscard]] __device__ bool sync_and_find_whole(const TokenRange& run) const {
+    bool whole = is_whole<Elements>(mean(0), dims()) && is_whole<Elements>(op.means, dims());
+    for (std::size_t i = run.begin + threadIdx.x; i < run.end; i += blockDim.x) {
+      whole = whole && is_whole<Elements>(selected()[i], dims());
+    }
+    return __syncthreads_and(whole ? 1 : 0) != 0;
+  }
+
+  /// Subtracts the rows of a mask from a lane's sums, in order; bit i is row `first + i`.
+  template <typename Elements, bool whole>
+  __device__ void subtract_rows(std::size_t first, unsigned mask, unsigned at, unsigned there,
+                                float* sums) const {
+    constexpr unsigned width = Elements::per_vector;
+    float values[width];
+    if constexpr (whole) {
+      constexpr unsigned at_once = 4;
+      while (mask != 0) {
+        uint4 raw[at_once];
+        const unsigned left = static_cast<unsigned>(__popc(mask));
+        unsigned row = 0;
+#pragma unroll
+        for (unsigned i = 0; i < at_once; ++i) {
+          // Once more the last one, after it.
+          row = mask != 0 ? static_cast<unsigned>(__ffs(static_cast<int>(mask))) - 1 : row;
+          mask &= mask - 1;
+          raw[i] = load_whole<Elements>(selected()[first + row] + at * Elements::bytes);
+        }
+#pragma unroll
+        for (unsigned i = 0; i < at_once; ++i) {
+          Elements::widen(raw[i], values);
+          for (unsigned v = 0; i < left && v < width; ++v) sums[v] -= values[v];
+        }
+      }
+    } else {
+      for (; mask != 0; mask &= mask - 1) {
+        const std::byte* const row =
+            selected()[first + static_cast<unsigned>(__ffs(static_cast<int>(mask))) - 1];
+        load_vector<Elements>(row + at * Elements::bytes, there, values);
+        for (unsigned v = 0; v < width; ++v) sums[v] -= values[v];
+      }
+    }
+  }
+
   /// Finds the row that a group has left, and how many rows it stands for. A warp calls it
   /// together; lanes take 16 bytes of the rows each.
-  template <typename Elements>
+  template <typename Elements, bool whole>
   __device__ void average(unsigned group, const TokenRange& run) const {
     constexpr unsigned width = Elements::per_vector;
     const unsigned lane = threadIdx.x % 32;
-    const std::byte* const chunk = op.index.chunks[number() / parts.pages_of_chunk];
-    const unsigned page_in_chunk = number() % parts.pages_of_chunk;
-    const unsigned in_chunk = page_in_chunk * groups() + group;
-    const std::byte* const mean =
-        chunk + parts.means.of_head(head) + in_chunk * op.shape.row_bytes();
-    const auto* const sizes =
-        reinterpret_cast<const std::uint16_t*>(chunk + parts.sizes.of_head(head));
-    const std::byte* const labels =
-        chunk + parts.labels.of_head(head) + page_in_chunk * op.groups.page_tokens;
+    const std::byte* const labels = chunk() + parts.labels.of_head(head) +
+                                    number() % parts.pages_of_chunk * op.groups.page_tokens;
     const std::uint32_t* const ids = op.ids + head * op.id_stride;
-    std::byte* const* const selected = op.rows + head * op.id_stride;
     // Which of the 32 rows from `begin` on are the group's.
     const auto rows_of_group = [&](std::size_t begin) {
       const std::size_t i = begin + lane;
@@ -113,40 +168,41 @@ struct RestOfPage {
           i < run.end && static_cast<unsigned>(labels[ids[i] - position()]) == group;
       return __ballot_sync(all_lanes, is_one ? 1 : 0);
     };
-    const unsigned size = sizes[in_chunk];
-    unsigned rest = size;
+    const unsigned all = size(group);
+    unsigned rest = all;
     for (std::size_t begin = run.begin; begin < run.end; begin += 32) {
       rest -= static_cast<unsigned>(__popc(rows_of_group(begin)));
     }
-    const bool whole = rest == size;
+    const bool untouched = rest == all;
     const unsigned elements = 2 * dims();
-    for (unsigned first = 0; !whole && first < elements; first += 32 * width) {
+    for (unsigned first = 0; !untouched && first < elements; first += 32 * width) {
       const unsigned at = first + lane * width;
       const unsigned there = at < elements ? elements - at : 0;
+      // A lane without elements of whole rows reads the first ones, and writes none.
+      const unsigned read_at = whole && there == 0 ? 0 : at;
       float sums[width];
-      load_vector<Elements>(mean + at * Elements::bytes, there, sums);
-      for (unsigned v = 0; v < width; ++v) sums[v] *= static_cast<float>(size);
+      if constexpr (whole) {
+        Elements::widen(load_whole<Elements>(mean(group) + read_at * Elements::bytes), sums);
+      } else {
+        load_vector<Elements>(mean(group) + at * Elements::bytes, there, sums);
+      }
+      for (unsigned v = 0; v < width; ++v) sums[v] *= static_cast<float>(all);
       for (std::size_t begin = run.begin; begin < run.end; begin += 32) {
-        for (unsigned mask = rows_of_group(begin); mask != 0; mask &= mask - 1) {
-          const std::byte* const row = selected[begin + __ffs(static_cast<int>(mask)) - 1];
-          float values[width];
-          load_vector<Elements>(row + at * Elements::bytes, there, values);
-          for (unsigned v = 0; v < width; ++v) sums[v] -= values[v];
-        }
+        subtract_rows<Elements, whole>(begin, rows_of_group(begin), read_at, there, sums);
       }
       for (unsigned v = 0; v < width; ++v) sums[v] /= static_cast<float>(rest);
       store_vector<Elements>(rest_row(group) + at * Elements::bytes, there, sums);
     }
     if (lane == 0) {
       left()[group] = rest;
-      rows()[group] = whole ? mean : rest_row(group);
+      rows()[group] = untouched ? mean(group) : rest_row(group);
     }
     __syncwarp();
   }
 
   /// Writes the logits that query heads give to a group's row, which is there. A warp calls it
   /// together.
-  template <typename Elements>
+  template <typename Elements, bool whole>
   __device__ void write_logits(unsigned group) const {
     constexpr unsigned width = Elements::per_vector;
     const auto query_heads = static_cast<unsigned>(op.shape.group());
@@ -159,7 +215,12 @@ struct RestOfPage {
       float product = 0;
       for (unsigned at = threadIdx.x % 32 * width; at < dims(); at += 32 * width) {
         float values[width];
-        load_vector<Elements>(row + at * Elements::bytes, dims() - at, values);
+        if constexpr (whole) {
+          // The warp itself may have written the row: no load of constant memory.
+          Elements::widen(*reinterpret_cast<const uint4*>(row + at * Elements::bytes), values);
+        } else {
+          load_vector<Elements>(row + at * Elements::bytes, dims() - at, values);
+        }
         for (unsigned v = 0; v < width; ++v) {
           if (at + v < dims()) product += query[at + v] * op.scale * values[v];
         }
@@ -171,9 +232,18 @@ struct RestOfPage {
       }
     }
   }
+
+  /// Warps take the page's groups in turn.
+  template <typename Elements, bool whole>
+  __device__ void estimate(const TokenRange& run) const {
+    for (unsigned group = threadIdx.x / 32; group < groups(); group += page_threads / 32) {
+      average<Elements, whole>(group, run);
+      write_logits<Elements, whole>(group);
+    }
+  }
 };
 
-/// blockIdx: page, KV head, call. Warps take the page's groups in turn.
+/// blockIdx: page, KV head, call.
 template <typename Elements, unsigned capacity>
 __global__ void __launch_bounds__(page_threads)
     average_pages(const Calls<RestCall, capacity> __grid_constant__ calls) {
@@ -181,9 +251,10 @@ __global__ void __launch_bounds__(page_threads)
   if (blockIdx.x >= call.op.pages.size()) return;
   const RestOfPage page{call.op, call.parts, blockIdx.y, blockIdx.x};
   const TokenRange run = page.selected_rows();
-  for (unsigned group = threadIdx.x / 32; group < page.groups(); group += page_threads / 32) {
-    page.average<Elements>(group, run);
-    page.write_logits<Elements>(group);
+  if (page.sync_and_find_whole<Elements>(run)) {
+    page.estimate<Elements, true>(run);
+  } else {
+    page.estimate<Elements, false>(run);
   }
 }
 
@@ -216,7 +287,10 @@ __global__ void __launch_bounds__(choose_threads)
     }
     entries += found;
   }
-  if (threadIdx.x == 0) op.pseudo.count[head] = entries;
+  if (threadIdx.x == 0) {
+    op.pseudo.count[head] = entries;
+    if (op.counted != nullptr) op.counted[head] = entries;
+  }
 }
 
 template <typename Elements, unsigned capacity>

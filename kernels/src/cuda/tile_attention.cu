@@ -51,12 +51,14 @@ __device__ void attend_rows(const TileHeads& block, const PieceMemory<Elements>&
   unsigned seen[heads];
 #pragma unroll
   for (unsigned h = 0; h < heads; ++h) seen[h] = block.rows_seen(h, begin, tile_split);
+  bool is_one_whole = true;
   for (unsigned i = threadIdx.x; i < count; i += attention_threads) {
     memory.rows()[i] = row_place(block.op.shape, block.op.rows, block.kv_head, begin + i);
+    is_one_whole = is_one_whole && is_whole<Elements>(memory.rows()[i], dims);
   }
-  __syncthreads();
+  const bool whole = __syncthreads_and(is_one_whole ? 1 : 0) != 0;
   dot_rows<Elements, heads>(
-      memory.queries(), dims, count, [&](unsigned i) { return memory.rows()[i]; },
+      memory.queries(), dims, count, whole, [&](unsigned i) { return memory.rows()[i]; },
       [&](unsigned h, unsigned i, float dot) {
         memory.weights()[h * memory.split + i] = i < seen[h] ? block.op.scale * dot : -INFINITY;
       });
@@ -72,7 +74,7 @@ __device__ void attend_rows(const TileHeads& block, const PieceMemory<Elements>&
     sum = factors.piece;
   }
   sum_values<Elements, heads>(
-      memory, dims, count, block.used, [&](unsigned h, unsigned i) { return i < seen[h]; },
+      memory, {dims, count, block.used, whole}, [&](unsigned h, unsigned i) { return i < seen[h]; },
       [&](unsigned h, unsigned dim, float value) {
         float& sum = block.state(h)[dim];
         // Fused by name: a compiler may fuse either product, and a head's bits must not depend on

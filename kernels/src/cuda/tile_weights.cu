@@ -66,9 +66,12 @@ __global__ void __launch_bounds__(attention_threads, attention_blocks_per_proces
   const unsigned count = last.rows_seen(0, rows.begin, block_rows);
   if (count == 0) return;
   const PieceMemory<Elements> memory(dims, heads, block_rows);
+  bool is_one_whole = true;
   for (unsigned i = threadIdx.x; i < count; i += attention_threads) {
     memory.rows()[i] = row_place(tile.shape, tile.rows, rows.kv_head, rows.begin + i);
+    is_one_whole = is_one_whole && is_whole<Elements>(memory.rows()[i], dims);
   }
+  const bool whole = __syncthreads_and(is_one_whole ? 1 : 0) != 0;
   const auto end = static_cast<unsigned>(tile.tokens * group);
   for (unsigned n = 0; n < end; n += heads) {
     const TileHeads block{tile, rows.kv_head, n, end - n < heads ? end - n : heads};
@@ -77,7 +80,7 @@ __global__ void __launch_bounds__(attention_threads, attention_blocks_per_proces
     share_queries_of<Elements, heads>(block, dims, memory.queries());
     __syncthreads();
     dot_rows<Elements, heads>(
-        memory.queries(), dims, seen, [&](unsigned i) { return memory.rows()[i]; },
+        memory.queries(), dims, seen, whole, [&](unsigned i) { return memory.rows()[i]; },
         [&](unsigned h, unsigned i, float dot) {
           memory.weights()[h * memory.split + i] = tile.scale * dot;
         });

@@ -86,6 +86,7 @@ class RestAttention {
     for (std::size_t q = 0; q < shape_.group(); ++q) leave_selected_out(logits_of(q), spare_);
     if (rests_.most < groups_) choose();
     rests_.pseudo.count[head_] = count_entries();
+    if (rests_.counted != nullptr) rests_.counted[head_] = rests_.pseudo.count[head_];
     for (std::size_t q = 0; q < shape_.group(); ++q) {
       const RestSoftmax softmax = weigh_values(logits_of(q), spare_);
       float* const of_head = partial + q * stride;

@@ -101,6 +101,7 @@ void estimate_rest(const EstimateRest& op) {
       op.pseudo.bias[at] = static_cast<float>(std::log(static_cast<double>(rest.tokens)));
     }
     op.pseudo.count[head] = static_cast<std::uint32_t>(entries);
+    if (op.counted != nullptr) op.counted[head] = op.pseudo.count[head];
   }
 }
 

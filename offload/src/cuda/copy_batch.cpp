@@ -27,6 +27,10 @@ cudaError_t copy_at_once(std::span<void* const> targets, std::span<const void* c
 #endif
 }
 
+/// Whether a stream is the legacy default stream, which PyTorch's current stream is unless another
+/// one was chosen. The driver takes no batch on it.
+bool is_default(cudaStream_t stream) { return stream == nullptr || stream == cudaStreamLegacy; }
+
 }  // namespace
 
 void CopyBatch::cut(const CopyExtent& extent) {
@@ -46,7 +50,7 @@ Status CopyBatch::enqueue(std::span<const CopyExtent> extents, cudaStream_t stre
   sources_.clear();
   sizes_.clear();
   for (const CopyExtent& extent : extents) cut(extent);
-  if (sizes_.size() < 2 || !batches_) return enqueue_one_by_one(stream);
+  if (sizes_.size() < 2 || !batches_ || is_default(stream)) return enqueue_one_by_one(stream);
   TERRACE_ASSIGN(batches_, cuda::check_supported(copy_at_once(targets_, sources_, sizes_, stream),
                                                  "copying a batch"));
   return batches_ ? Status{} : enqueue_one_by_one(stream);

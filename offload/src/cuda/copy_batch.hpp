@@ -1,4 +1,5 @@
-// Puts a batch of copies on a stream: as one call where the driver has one for it.
+// Puts a batch of copies on a stream: as one call if the driver has one for it, and if the stream
+// is not the legacy default stream.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -63,6 +63,7 @@ Status fill_with_nan(std::byte* data, const AllocationRequest& request) {
     std::memset(data, 0xff, request.bytes);
     return {};
   }
+  const BesideCaptures beside_captures;
   TERRACE_TRY(cuda::check(cudaMemset(data, 0xff, request.bytes), "filling memory"));
   return cuda::check(cudaDeviceSynchronize(), "filling memory");
 }
@@ -93,7 +94,8 @@ struct CudaBackend::Parts {
         node(!options.near_device ? std::nullopt
              : options.numa_node  ? options.numa_node
                                   : device.numa_node),
-        lanes(options.spin) {}
+        lanes(options.spin),
+        events(options.times || options.observer != nullptr) {}
   ~Parts() {
     ending.store(true);
     if (reserver.joinable()) reserver.join();
@@ -230,6 +232,7 @@ Result<std::unique_ptr<Executor>> CudaBackend::executor(const std::string& queue
   auto lent = LentMemory::take(parts_->device_pool, *parts_->host_memory, options_.queue_capacity);
   if (!lent) {
     if (!stream.borrowed) {
+      const BesideCaptures beside_captures;
       static_cast<void>(cuda::check(cudaStreamDestroy(stream.stream), "ending a stream"));
     }
     return tl::unexpected(lent.error());
@@ -241,6 +244,7 @@ Result<std::unique_ptr<Executor>> CudaBackend::executor(const std::string& queue
                                  .piece_bytes = options_.registration_bytes,
                                  .by_kernel_below = options_.switch_over_bytes,
                                  .reachable = &*parts_->reachable,
+                                 .times = options_.times || options_.observer != nullptr,
                                  .health = &parts_->health,
                                  .events = &parts_->events,
                                  .watch = parts_->watch.get()},

@@ -48,6 +48,7 @@ Result<std::span<std::byte>> DeviceRegions::map(std::size_t bytes) {
 }
 
 void DeviceRegions::unmap(std::span<std::byte> region) noexcept {
+  const BesideCaptures beside_captures;
   // Memory of a lost device, or of a runtime that is being unloaded, is gone already.
   static_cast<void>(check(cudaFree(region.data()), "freeing device memory"));
 }
@@ -77,6 +78,7 @@ Status RegisteredMemory::pin(std::span<std::byte> region) {
 }
 
 void RegisteredMemory::unpin(std::span<std::byte> region) noexcept {
+  const BesideCaptures beside_captures;
   for (std::size_t at = 0; at < region.size();) {
     static_cast<void>(check(cudaHostUnregister(region.data() + at), "unlocking host memory"));
     at += bytes_to_piece_end(region.data() + at, region.size() - at, piece_bytes_);

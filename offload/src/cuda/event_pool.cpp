@@ -7,35 +7,37 @@ namespace terrace::offload {
 using cuda::check;
 
 EventPool::~EventPool() {
-  for (const EventPair& each : free_) {
-    for (const cudaEvent_t event : {each.begin, each.end}) {
-      static_cast<void>(check(cudaEventDestroy(event), "ending an event"));
-    }
+  for (const cudaEvent_t event : free_) {
+    static_cast<void>(check(cudaEventDestroy(event), "ending an event"));
   }
 }
 
-Result<EventPair> EventPool::take() {
+Result<cudaEvent_t> EventPool::take() {
   {
     const std::scoped_lock lock(mutex_);
     if (!free_.empty()) {
-      const EventPair events = free_.back();
+      const cudaEvent_t event = free_.back();
       free_.pop_back();
-      return events;
+      return event;
     }
   }
-  EventPair events;
-  TERRACE_TRY(
-      check(cudaEventCreateWithFlags(&events.begin, cudaEventBlockingSync), "making an event"));
-  const Status made =
-      check(cudaEventCreateWithFlags(&events.end, cudaEventBlockingSync), "making an event");
-  if (made) return events;
-  static_cast<void>(check(cudaEventDestroy(events.begin), "ending an event"));
-  return tl::unexpected(made.error());
+  const unsigned flags = cudaEventBlockingSync | (timed_ ? 0U : cudaEventDisableTiming);
+  cudaEvent_t event = nullptr;
+  TERRACE_TRY(check(cudaEventCreateWithFlags(&event, flags), "making an event"));
+  return event;
 }
 
-void EventPool::give(const EventPair& events) {
+Result<cudaEvent_t> EventPool::record(cudaStream_t stream) {
+  TERRACE_ASSIGN(const cudaEvent_t event, take());
+  const Status recorded = check(cudaEventRecord(event, stream), "recording an event");
+  if (recorded) return event;
+  give(event);
+  return tl::unexpected(recorded.error());
+}
+
+void EventPool::give(cudaEvent_t event) {
   const std::scoped_lock lock(mutex_);
-  free_.push_back(events);
+  free_.push_back(event);
 }
 
 }  // namespace terrace::offload

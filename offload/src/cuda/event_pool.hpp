@@ -1,5 +1,4 @@
-// Events of a backend's queues: as many as there are pieces that a device was told of and has not
-// done.
+// Events of a backend's queues: as many as mark places in streams that are not known to be reached.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,29 +10,28 @@
 
 namespace terrace::offload {
 
-/// Where the work of a piece begins in its stream, and where it ends with all work before it.
-struct EventPair {
-  cudaEvent_t begin = nullptr;
-  cudaEvent_t end = nullptr;
-};
-
 /// Threads  safe from any thread
 class EventPool {
  public:
-  EventPool() = default;
+  /// `timed`: whether times between events are measured. Events without are quicker.
+  explicit EventPool(bool timed) noexcept : timed_(timed) {}
   ~EventPool();
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
 
-  /// Takes events of the calling thread's device.
-  [[nodiscard]] Result<EventPair> take();
+  /// Takes an event of the calling thread's device.
+  [[nodiscard]] Result<cudaEvent_t> take();
+
+  /// Takes an event and records it on a stream of the calling thread's device.
+  [[nodiscard]] Result<cudaEvent_t> record(cudaStream_t stream);
 
   /// Takes back what no stream has before it any more.
-  void give(const EventPair& events);
+  void give(cudaEvent_t event);
 
  private:
+  bool timed_;
   std::mutex mutex_;  ///< guards free_
-  std::vector<EventPair> free_;
+  std::vector<cudaEvent_t> free_;
 };
 
 }  // namespace terrace::offload

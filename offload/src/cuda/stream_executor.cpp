@@ -23,7 +23,13 @@ const kernels::cuda::Launch* current_cuda_launch() noexcept { return launch_unde
 
 StreamExecutor::StreamExecutor(const ExecutorSetup& setup, const StreamSetup& on, LentMemory lent,
                                ExecutorStream stream)
-    : Executor(setup, std::make_shared<StreamProgress>(setup.name)),
+    : Executor(setup, std::make_shared<StreamProgress>(
+                          setup.name, MarkedStream{.device = on.device,
+                                                   .stream = stream.stream,
+                                                   .events = on.events,
+                                                   .watch = on.watch,
+                                                   .watched = this,
+                                                   .always_watched = setup.observer != nullptr})),
       on_(on),
       lent_(std::move(lent)),
       stream_(stream),
@@ -39,15 +45,16 @@ Result<std::unique_ptr<Executor>> StreamExecutor::create(const ExecutorSetup& se
 }
 
 Status StreamExecutor::clear_scratch() {
-  TERRACE_ASSIGN(cleared_, on_.events->take());
   TERRACE_TRY(
       check(cudaMemsetAsync(lent_.scratch(), 0,
                             kernels::cuda::scratch_words * sizeof(std::uint32_t), stream_.stream),
             "clearing memory"));
-  return check(cudaEventRecord(cleared_->end, stream_.stream), "recording an event");
+  TERRACE_ASSIGN(cleared_, on_.events->record(stream_.stream));
+  return {};
 }
 
 StreamExecutor::~StreamExecutor() {
+  const BesideCaptures beside_captures;
   await_device();
   on_.watch->leave(*this);
   if (stream_.borrowed || abandoned_.load()) return;
@@ -66,16 +73,16 @@ void StreamExecutor::await_device() {
 }
 
 bool StreamExecutor::await_cleared(TimePoint deadline) {
-  if (!cleared_) return true;
+  if (cleared_ == nullptr) return true;
   Pause pause;
   while (true) {
-    const Result<bool> done = cuda::check_done(cudaEventQuery(cleared_->end), "clearing memory");
+    const Result<bool> done = cuda::check_done(cudaEventQuery(cleared_), "clearing memory");
     if (!done || *done) break;  // a device that is lost does nothing more
     const TimePoint now = std::chrono::steady_clock::now();
     if (now > deadline) return false;
     pause.until(now + cleared_pause);
   }
-  on_.events->give(*cleared_);
+  on_.events->give(cleared_);
   return true;
 }
 
@@ -93,7 +100,7 @@ Executor::Need StreamExecutor::need(const Piece& piece) const {
 }
 
 void StreamExecutor::carry_out(Piece& piece) {
-  ToldPiece told{.number = piece.number, .events = {}, .phase = piece.phase};
+  ToldPiece told{.number = piece.number, .phase = piece.phase};
   if (!is_skipped(piece)) {
     Status status = on_.health->check();
     if (status) {
@@ -104,24 +111,22 @@ void StreamExecutor::carry_out(Piece& piece) {
     if (!status) note_failure(piece.number, status.error());
   }
   piece.reset();
-  const bool marked = told.events.has_value();
-  if (progress_->publish(told)) on_.watch->announce(*this);
-  if (!marked) look();
+  progress_->publish(told);
+  if (!told.on_stream) look_once();
 }
 
 Status StreamExecutor::tell(Piece& piece, ToldPiece& told) {
   if (piece.kind == Piece::Kind::call) return run_host_function(piece);
-  TERRACE_ASSIGN(const EventPair events, on_.events->take());
-  Status done = check(cudaEventRecord(events.begin, stream_.stream), "recording an event");
-  if (done) done = enqueue(piece, told);
-  // Also after a failure: work enqueued before it has to end before the piece does.
-  const Status marked = check(cudaEventRecord(events.end, stream_.stream), "recording an event");
-  if (marked) {
-    told.events = events;
-  } else {
-    on_.events->give(events);
+  if (on_.times) {
+    TERRACE_ASSIGN(told.begin, on_.events->record(stream_.stream));
   }
-  return done ? marked : done;
+  // Also after a failure: work enqueued before it has to end before the piece does.
+  told.on_stream = true;
+  const Status done = enqueue(piece, told);
+  if (!on_.times) return done;
+  const Result<cudaEvent_t> end = on_.events->record(stream_.stream);
+  told.end = end.value_or(nullptr);
+  return done ? end.map([](cudaEvent_t) {}) : done;
 }
 
 Status StreamExecutor::run_host_function(Piece& piece) {
@@ -180,17 +185,33 @@ void StreamExecutor::note_failure(std::uint64_t number, const Error& error) {
 bool StreamExecutor::look_once() {
   // A second caller returns: the first one also looks at the pieces that are done meanwhile.
   if (looking_.test_and_set(std::memory_order_acquire)) return false;
+  const BesideCaptures beside_captures;
   bool seen = false;
-  while (const std::optional<ToldPiece> first = progress_->first()) {
-    if (first->events && !is_over(*first)) break;
-    progress_->complete_first();
+  cudaEvent_t reached = nullptr;  // a mark of a piece that is not yet forgotten
+  while (const auto first = progress_->first()) {
+    if (!is_over(*first, reached)) break;
+    if (first->piece.end == reached) reached = nullptr;
+    progress_->forget_first();
+    give_events(first->piece);
+    progress_->complete(first->piece.number);
     seen = true;
   }
   looking_.clear(std::memory_order_release);
   return seen;
 }
 
-bool StreamExecutor::is_over(const ToldPiece& piece) {
+void StreamExecutor::give_events(const ToldPiece& piece) {
+  // After the piece is forgotten: a queue that waits for a piece that is still to be found waits
+  // for its events. A stream that does not come to an end keeps them.
+  if (abandoned_.load()) return;
+  for (const cudaEvent_t event : {piece.begin, piece.end}) {
+    if (event != nullptr) on_.events->give(event);
+  }
+}
+
+bool StreamExecutor::is_over(const StreamProgress::First& first, cudaEvent_t& reached) {
+  const ToldPiece& piece = first.piece;
+  if (!piece.on_stream) return true;
   if (abandoned_.load()) {
     note_failure(
         piece.number,
@@ -198,25 +219,37 @@ bool StreamExecutor::is_over(const ToldPiece& piece) {
                    "queue {}: the device does not come to an end; end the program", setup().name));
     return true;
   }
-  const Result<bool> done = cuda::check_done(cudaEventQuery(piece.events->end), "working");
-  if (done && !*done) return false;
-  if (done) {
-    conclude(piece);
-  } else {
-    note_failure(piece.number, done.error());
+  if (first.unmarked) {
+    note_failure(piece.number, *first.unmarked);
+    return true;
   }
-  on_.events->give(*piece.events);
+  if (first.mark == nullptr) return false;
+  if (first.mark != reached) {
+    const Result<bool> done = cuda::check_done(cudaEventQuery(first.mark), "working");
+    if (!done) {
+      note_failure(piece.number, done.error());
+      return true;
+    }
+    if (!*done) return false;
+    reached = first.mark;
+  }
+  conclude(piece);
   return true;
+}
+
+Duration StreamExecutor::time_of(const ToldPiece& piece) {
+  float milliseconds = 0;
+  if (piece.begin == nullptr || piece.end == nullptr ||
+      !check(cudaEventElapsedTime(&milliseconds, piece.begin, piece.end), "taking times")) {
+    return {};
+  }
+  return std::chrono::duration_cast<Duration>(
+      std::chrono::duration<float, std::milli>(milliseconds));
 }
 
 void StreamExecutor::conclude(const ToldPiece& piece) {
   if (piece.counts == ToldPiece::Counts::nothing) return;
-  float milliseconds = 0;
-  const Status timed = check(
-      cudaEventElapsedTime(&milliseconds, piece.events->begin, piece.events->end), "taking times");
-  const Duration busy = timed ? std::chrono::duration_cast<Duration>(
-                                    std::chrono::duration<float, std::milli>(milliseconds))
-                              : Duration{};
+  const Duration busy = time_of(piece);
   if (piece.counts == ToldPiece::Counts::wait) {
     counters().add_wait(busy);
     return;

@@ -6,14 +6,15 @@
 // runs on its own. The device waits between streams; a piece needs only that another queue has told
 // its device, or that a host queue has done its work (Executor::need), and the queue ensures that.
 //
-// Callers that wait or poll, and the backend's StreamWatch, notice the end of a piece.
+// A piece ends with an event only where somebody waits for it (stream_progress.hpp), and with two
+// of them where times are measured. Callers that wait or poll notice the end of a piece, and while
+// threads sleep until then, or an observer wants to know, the backend's StreamWatch does.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <atomic>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "copy_batch.hpp"
@@ -33,6 +34,7 @@ struct StreamSetup {
   std::size_t piece_bytes = 0;                 ///< of locked memory: CopyBatch
   std::size_t by_kernel_below = 0;             ///< CudaBackendOptions::switch_over_bytes
   const ReachableMemory* reachable = nullptr;  ///< by kernels
+  bool times = false;                          ///< CudaBackendOptions::times, or an observer
   DeviceHealth* health = nullptr;
   EventPool* events = nullptr;
   StreamWatch* watch = nullptr;
@@ -78,10 +80,15 @@ class StreamExecutor final : public Executor, private WatchedStream {
   }
 
   // Hearing of its end.
+  /// Records nothing: the stream may be the embedder's, and the thread the watch's.
   bool look_once() override;
   bool keep_watching() override { return progress_->keep_watching(); }
-  /// Returns whether the first piece is done, well or not.
-  [[nodiscard]] bool is_over(const ToldPiece& piece);
+  /// Returns whether the first piece is done, well or not. `reached` is a mark that is known to be
+  /// reached, and is set to the piece's.
+  [[nodiscard]] bool is_over(const StreamProgress::First& first, cudaEvent_t& reached);
+  void give_events(const ToldPiece& piece);
+  /// How long the device was at a piece; zero if times are not measured.
+  [[nodiscard]] static Duration time_of(const ToldPiece& piece);
   void conclude(const ToldPiece& piece);
   void await_device();
   /// Waits until the scratch memory is cleared, which may have been enqueued without a piece after
@@ -92,7 +99,7 @@ class StreamExecutor final : public Executor, private WatchedStream {
   LentMemory lent_;
   ExecutorStream stream_;
   std::shared_ptr<StreamProgress> progress_;
-  std::optional<EventPair> cleared_;  ///< at the end of the clearing of scratch memory
+  cudaEvent_t cleared_ = nullptr;  ///< at the end of the clearing of scratch memory
   CopyBatch copies_;
   std::vector<CopyExtent> by_kernel_;
   std::vector<CopyExtent> by_engine_;

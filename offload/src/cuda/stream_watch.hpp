@@ -1,4 +1,5 @@
-// A thread that looks what streams have done: one for all queues of a backend.
+// A thread that looks what streams have done, for threads that sleep until then: one for all queues
+// of a backend.
 #pragma once
 
 #include <atomic>
@@ -24,7 +25,8 @@ class WatchedStream {
 
   /// Publishes what is done. Returns whether there was anything.
   virtual bool look_once() = 0;
-  /// Whether work is left. If not, the stream announces itself when there is some again.
+  /// Whether somebody waits for work that is left. If not, the stream announces itself when that is
+  /// so again.
   virtual bool keep_watching() = 0;
 };
 
@@ -39,7 +41,7 @@ class StreamWatch {
   StreamWatch(const StreamWatch&) = delete;
   StreamWatch& operator=(const StreamWatch&) = delete;
 
-  /// Looks at the stream from now on, until it has no work left.
+  /// Looks at the stream from now on, as long as it is to be watched.
   void announce(WatchedStream& stream);
 
   /// Looks at the stream no more, once this returns.

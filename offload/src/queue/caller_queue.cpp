@@ -18,11 +18,12 @@ Result<Ticket> CallerQueue::enqueue(FunctionRef<void(Piece&)> make) {
 Status CallerQueue::await(const Piece& piece) {
   const Executor::Need need = executor().need(piece);
   if (need.is_met() || progress().failed()) return {};
-  executor().look();
-  if (need.is_met()) return {};
   const TimePoint began = executor().setup().clock->now();
-  const bool met = need.progress->wait_reached(
-      need.number, need.milestone, deadline_after(limits().enqueue_timeout), limits().spin);
+  const TimePoint deadline = deadline_after(limits().enqueue_timeout);
+  const bool met =
+      need.progress == &progress()
+          ? await_done(need.number, deadline)
+          : need.progress->wait_reached(need.number, need.milestone, deadline, limits().spin);
   if (piece.kind == Piece::Kind::wait_for) {
     executor().counters().add_wait(executor().setup().clock->now() - began);
   }

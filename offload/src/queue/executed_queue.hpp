@@ -32,6 +32,10 @@ class ExecutedQueue : public Queue {
   /// Waits until a piece more may be enqueued. Errors: not_ready.
   [[nodiscard]] Status make_room();
 
+  /// Waits until a piece of this queue is done. The thread looks by itself while it spins, and
+  /// sleeps then. Returns whether it is done.
+  bool await_done(std::uint64_t number, TimePoint deadline);
+
  private:
   /// Enqueues a piece that `make` fills in.
   virtual Result<Ticket> enqueue(FunctionRef<void(Piece&)> make) = 0;
@@ -39,7 +43,7 @@ class ExecutedQueue : public Queue {
   Result<Ticket> do_copy(Phase phase, std::span<const CopyExtent> extents) override;
   Result<Ticket> do_call(Phase phase, Task task) override;
   Result<Ticket> do_launch(Phase phase, Task task) override;
-  Result<Ticket> do_record() override { return Ticket{this, progress().last()}; }
+  Result<Ticket> do_record() override;
   Status do_wait_for(Ticket ticket) override;
   Status do_wait_for_event(const Event& event) override;
   Result<bool> do_poll(Ticket ticket) override;

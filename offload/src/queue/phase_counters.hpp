@@ -16,6 +16,7 @@ class PhaseCounters {
     const auto at = static_cast<std::size_t>(phase);
     busy_[at].fetch_add(busy.count(), std::memory_order_relaxed);
     bytes_[at].fetch_add(bytes, std::memory_order_relaxed);
+    pieces_.fetch_add(1, std::memory_order_relaxed);
   }
   void add_wait(Duration waited) noexcept {
     waited_.fetch_add(waited.count(), std::memory_order_relaxed);
@@ -27,6 +28,7 @@ class PhaseCounters {
       counters.busy[i] = Duration{busy_[i].load(std::memory_order_relaxed)};
       counters.bytes[i] = bytes_[i].load(std::memory_order_relaxed);
     }
+    counters.pieces = pieces_.load(std::memory_order_relaxed);
     counters.waited = Duration{waited_.load(std::memory_order_relaxed)};
     return counters;
   }
@@ -35,6 +37,7 @@ class PhaseCounters {
   std::array<std::atomic<Duration::rep>, phase_count> busy_{};
   std::array<std::atomic<std::uint64_t>, phase_count> bytes_{};
   std::atomic<Duration::rep> waited_{0};
+  std::atomic<std::uint64_t> pieces_{0};
 };
 
 }  // namespace terrace::offload

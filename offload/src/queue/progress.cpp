@@ -64,6 +64,7 @@ void Progress::wake() {
 void Progress::expect(std::uint64_t number) {
   const std::uint64_t lowest = lowest_awaited_.load(std::memory_order_relaxed);
   lowest_awaited_.store(std::min(lowest, number), std::memory_order_seq_cst);
+  on_awaited(number);
 }
 
 bool Progress::listen(std::uint64_t number, Milestone milestone,

@@ -88,6 +88,10 @@ class Progress {
   /// Returns what became of a piece as far as is known: the error that took it, or none (yet).
   [[nodiscard]] Status outcome(std::uint64_t number) const;
 
+  /// Has work up to a piece make known when it is done, as exactly as that can be: somebody is to
+  /// wait for it. Without this it may be known with later work. If that fails, the work does.
+  virtual void mark(std::uint64_t /*number*/) {}
+
   /// Waits in real time, spinning for `spin` first. Errors: the work's; not_ready at the deadline.
   [[nodiscard]] Status wait(std::uint64_t number, TimePoint deadline, Duration spin);
 
@@ -101,6 +105,12 @@ class Progress {
 
   /// Ends the failure. Tickets of the work it took keep their error.
   [[nodiscard]] Status clear_error();
+
+ protected:
+  /// Whether a thread sleeps, or listens, until a piece has come to a milestone.
+  [[nodiscard]] bool is_awaited() const noexcept {
+    return lowest_awaited_.load(std::memory_order_seq_cst) != nobody_waits;
+  }
 
  private:
   static constexpr std::uint64_t nobody_waits = std::numeric_limits<std::uint64_t>::max();
@@ -122,6 +132,10 @@ class Progress {
   /// later pieces, they sleep on.
   void wake_sleepers(std::uint64_t number);
   void wake();
+  /// A thread is about to sleep until a piece has come to a milestone, or to listen for that:
+  /// somebody has to notice when it does. is_awaited() is true by now. With the mutex held, so that
+  /// no other thread's piece makes it false meanwhile.
+  virtual void on_awaited(std::uint64_t /*number*/) {}
   /// Notes that a thread waits for a piece.
   void expect(std::uint64_t number);
 

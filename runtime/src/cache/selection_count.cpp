@@ -38,6 +38,9 @@ std::size_t note_rows(const RowList& list, TokenRange cacheable, WantedRows& wan
 void SelectionCount::count(SequenceContext& context, const Layer& layer, const RowUnits& units) {
   const SelectionBuffers lists = layer.token().selection.on_host();
   SequenceCounters& counters = context.counters;
+  // Rests are counted once attention has found them (Participant::conclude).
+  const RetrievalTraits& traits = context.traits();
+  const bool counts_pseudo = traits.gives_pseudo_entries && !traits.estimates_rest;
   rows_.begin(units.count, context.lists() * context.list_rows());
   if (context.group() > 1) {
     const std::size_t positions = layer.rows.blocks() * context.block_tokens();
@@ -47,7 +50,7 @@ void SelectionCount::count(SequenceContext& context, const Layer& layer, const R
   }
   for (std::size_t list = 0; list < context.lists(); ++list) {
     counters.attended += lists.counts[list];
-    if (context.traits().gives_pseudo_entries) counters.pseudo_entries += lists.pseudo_counts[list];
+    if (counts_pseudo) counters.pseudo_entries += lists.pseudo_counts[list];
     counters.cache.rows_resident += count_list(context, layer, list, units);
   }
   counters.bytes.demand += *lists.missed_count * context.shape().row_bytes();

@@ -94,6 +94,7 @@ Result<SelectRequest> Participant::select(Queue& compute) {
       .out = parts_.workspace.selection(*layer_)};
   if (context_.traits().estimates_rest) {
     rests_ = context_.policy().rests({request, parts_.workspace.means()});
+    rests_.counted = token.selection.on_host().pseudo_counts;
   }
   request.count = context_.policy().rows_within(request);
   return request;
@@ -191,7 +192,7 @@ Status Participant::copy_to_host(LayerSpan layers, Ticket ready) {
 void Participant::list_selections(Layer& layer) {
   for (const AttendedToken& token : layer.tokens().first(single_tokens())) {
     if (!token.selected) continue;
-    extents_.push_back(token.selection.to_host());
+    extents_.push_back(to_host(token));
     context_.counters.bytes.index += extents_.back().bytes;
     context_.journal.add_ids(extents_.back().bytes);
   }
@@ -310,7 +311,10 @@ void Participant::note_attended(Ticket attended) noexcept {
 Status Participant::note_attention() {
   if (!gathers_ || next_layer_ == 0) return {};
   Layer& before = *parts_.layers[next_layer_ - 1];
-  TERRACE_ASSIGN(before.tickets().attended, context_.compute->record());
+  // A piece of its own, for record() means what Terrace has enqueued: the engine may have put its
+  // attention on a stream of its own, where Terrace knows nothing of it.
+  TERRACE_ASSIGN(before.tickets().attended,
+                 context_.compute->launch(Phase::attend, [] { return std::size_t{0}; }));
   context_.computed = before.tickets().attended;
   return {};
 }

@@ -51,9 +51,7 @@ class Participant {
   /// Whether rows that are selected may lie below the host. Then bring_selected() comes before
   /// fetch(), and before that the selection, on the host.
   [[nodiscard]] bool may_select_away() const noexcept { return layer_->rows.away_pages() > 0; }
-  [[nodiscard]] CopyExtent selection_to_host() const noexcept {
-    return layer_->token().selection.to_host();
-  }
+  [[nodiscard]] CopyExtent selection_to_host() const noexcept { return to_host(layer_->token()); }
   /// Waits for `copied`, which brings the selection, and for the pages of its rows. Errors: those
   /// of Layer::host_rows().
   Status bring_selected(Ticket copied);
@@ -66,6 +64,15 @@ class Participant {
   void note_attended(Ticket attended) noexcept;
   /// Sends weights of attention to the host, where retention wants them.
   Status send_weights(Ticket attended);
+
+  /// Whether the end of this layer's selection, or that of its attention, is waited for by other
+  /// queues: close_layer() sends rows and selections, the cache's refills write over its slots.
+  [[nodiscard]] bool sends_after_selection() const {
+    return !context_.keeps_everything() && !batch_ending_at(next_layer_ + 1).empty();
+  }
+  [[nodiscard]] bool refills_after_attention() const noexcept { return parts_.cache.joined(); }
+  /// Whether the index's memory is written over as soon as this layer has selected.
+  [[nodiscard]] bool streams_index() const { return parts_.indexes.room.device().streams(); }
 
   /// All tokens have selected: sends rows and selections to the host where enough layers have some,
   /// after `ready`.
@@ -90,6 +97,15 @@ class Participant {
   /// Counts a sample of the attention mass, where the step is one that is sampled.
   Status count_mass() { return parts_.mass.count(exact_); }
   /// Waits for compute, and keeps the first `accepted` tokens.
+  ///
+  /// Between steps nothing of the sequence's is read or written on the compute queue. On that lean,
+  /// without a wait of their own: the tickets of compute, which are forgotten here, so that blocks,
+  /// slots and cached copies are given away at once (Layer::pages_are_unread, Reclaimer,
+  /// trim_rows); tables of pointers whose device copy is replaced as they grow (PointerTable);
+  /// Workspace and lists of selections, replaced as they grow and shared by all layers; chunks of
+  /// indexes, written over and trimmed (DeviceIndexes); and the memory that the step gives back to
+  /// other steps, perhaps on another queue (LentStepMemory::give_back). A step that were to end
+  /// before compute has to keep the tickets for each of these.
   Status conclude(std::size_t accepted, Duration patience);
   // Between steps.
 
@@ -147,7 +163,13 @@ class Participant {
   Status reserve_tiles(LentStepMemory& memory);
   /// The step is refused: gives up what it has reserved beyond the sequence's `blocks`.
   void give_back(const Status& refused, std::size_t blocks, LentStepMemory& memory);
+  /// The copy of what a token has selected to the host.
+  [[nodiscard]] CopyExtent to_host(const AttendedToken& token) const noexcept {
+    return token.selection.to_host(!context_.traits().estimates_rest);
+  }
   void list_selections(Layer& layer);
+  /// Counts the rests that attention has found, which is done.
+  void count_rests() noexcept;
   /// Rows of a draft, and of a prompt's end, are indexed before the step has ended.
   [[nodiscard]] bool sends_rows_at_once() const noexcept {
     return (single_tokens() > 1 || parts_.indexes.prompt.is_under_way()) &&

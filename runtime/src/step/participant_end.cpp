@@ -1,5 +1,6 @@
 // The end of a sequence's part in a step: caches, tokens that are accepted or not, the next step.
 #include <algorithm>
+#include <numeric>
 
 #include "participant.hpp"
 #include "sequence/sequence_state.hpp"
@@ -56,6 +57,7 @@ Status Participant::keep_up_token(Layer& layer, std::size_t number) {
 Status Participant::conclude(std::size_t accepted, Duration patience) {
   const Ticket attended = parts_.layers.back()->tickets().attended;
   TERRACE_TRY(context_.await(WaitReason::compute, attended, patience));
+  count_rests();
   // All done: the embedder's queue need not outlive the step.
   for (const auto& layer : parts_.layers) {
     layer->tickets().attended = layer->tickets().fetched = {};
@@ -91,6 +93,18 @@ Status Participant::conclude(std::size_t accepted, Duration patience) {
     context_.journal.note_step_end(offloaded, context_.counters.bytes.index);
   }
   return {};
+}
+
+void Participant::count_rests() noexcept {
+  if (!context_.traits().estimates_rest) return;
+  for (const auto& layer : parts_.layers) {
+    for (const AttendedToken& token : layer->tokens().first(single_tokens())) {
+      if (!token.selected) continue;
+      const std::uint32_t* const counts = token.selection.on_host().pseudo_counts;
+      context_.counters.pseudo_entries +=
+          std::accumulate(counts, counts + context_.lists(), std::uint64_t{0});
+    }
+  }
 }
 
 Status Participant::accept(std::size_t tokens, Duration patience) {

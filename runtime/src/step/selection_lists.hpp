@@ -13,7 +13,7 @@ struct SelectionBuffers {
   std::uint32_t* ids = nullptr;            ///< [lists, rows]
   std::uint32_t* counts = nullptr;         ///< [lists]
   std::uint32_t* missed_count = nullptr;   ///< [1]
-  std::uint32_t* pseudo_counts = nullptr;  ///< [lists]
+  std::uint32_t* pseudo_counts = nullptr;  ///< [lists]; last
 };
 
 class SelectionLists {
@@ -29,9 +29,11 @@ class SelectionLists {
   [[nodiscard]] SelectionBuffers on_device() const noexcept { return parts_of(device_); }
   [[nodiscard]] SelectionBuffers on_host() const noexcept { return parts_of(host_); }
 
-  /// The copy of the device's lists to the host.
-  [[nodiscard]] CopyExtent to_host() const noexcept {
-    return {host_.data(), device_.data(), device_.bytes()};
+  /// The copy of the device's lists to the host; without the counts of pseudo-entries that
+  /// attention writes there by itself.
+  [[nodiscard]] CopyExtent to_host(bool with_pseudo_counts) const noexcept {
+    const std::size_t left_out = with_pseudo_counts ? 0 : lists_ * sizeof(std::uint32_t);
+    return {host_.data(), device_.data(), device_.bytes() - left_out};
   }
 
  private:

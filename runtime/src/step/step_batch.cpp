@@ -86,9 +86,16 @@ Status StepBatch::select(std::size_t number, Queue& compute) {
   list_selecting(number, compute);
   if (selecting_.empty()) return {};
   const Ops& ops = runtime_.backend->ops();
-  TERRACE_ASSIGN(const Ticket selected, runtime_.policy->select(selects_, compute, ops));
+  TERRACE_ASSIGN(Ticket selected, runtime_.policy->select(selects_, compute, ops));
+  if (any_selecting(&Participant::streams_index)) {
+    TERRACE_ASSIGN(selected, compute.record());
+  }
   for (const Member* const one : selecting_) one->participant->note_selected(selected);
   TERRACE_ASSIGN(selected_, ops.resolve_rows(compute, Phase::fetch, resolves_));
+  // Ids leave while rows are fetched: the copy is not to wait for these.
+  if (any_selecting(&Participant::sends_after_selection)) {
+    TERRACE_ASSIGN(selected_, compute.record());
+  }
   TERRACE_TRY(bring_selected(compute));
   for (const Member* const one : selecting_) {
     if (one->status) fetches_.push_back(one->participant->fetch());
@@ -132,6 +139,11 @@ void StepBatch::list_selecting(std::size_t number, Queue& compute) {
   });
 }
 
+bool StepBatch::any_selecting(bool (Participant::*is_so)() const) const {
+  return std::ranges::any_of(selecting_,
+                             [&](const Member* one) { return (one->participant->*is_so)(); });
+}
+
 std::size_t StepBatch::most_single_tokens() const noexcept {
   std::size_t most = 0;
   for (const Member& member : members_) {
@@ -154,14 +166,11 @@ Status StepBatch::enqueue(LayerId layer, std::span<const StepInput> inputs,
                           std::span<const StepOutput> outputs, Queue& compute) {
   TERRACE_TRY(open(layer, inputs, compute));
   const std::size_t rounds = std::max<std::size_t>(1, most_single_tokens());
-  // Selections go to the host with the number of rests, which attention finds.
-  const bool counts_in_attention = runtime_.policy->traits().estimates_rest;
   for (std::size_t number = 0; number < rounds; ++number) {
     TERRACE_TRY(select(number, compute));
-    const bool last = number + 1 == rounds;
-    if (last && !counts_in_attention) close_layer();
+    // Selections leave while attention runs.
+    if (number + 1 == rounds) close_layer();
     TERRACE_TRY(attend_selected(number, outputs, compute));
-    if (last && counts_in_attention) close_layer();
   }
   TERRACE_TRY(attend_exactly(outputs, compute));
   let_tensors_go(compute);
@@ -185,9 +194,14 @@ Status StepBatch::attend_selected(std::size_t number, std::span<const StepOutput
     attentions_.push_back(attention);
     return {};
   });
-  TERRACE_ASSIGN(const Ticket attended,
+  TERRACE_ASSIGN(Ticket attended,
                  runtime_.backend->ops().decode_attention(compute, Phase::attend, attentions_));
-  if (runtime_.policy->traits().estimates_rest) selected_ = attended;
+  const bool is_waited_for = std::ranges::any_of(members_, [](const Member& member) {
+    return member.status && member.participant->refills_after_attention();
+  });
+  if (is_waited_for) {
+    TERRACE_ASSIGN(attended, compute.record());
+  }
   for_each_token([&](Participant& one, std::size_t) {
     one.note_attended(attended);
     return one.send_weights(attended);

@@ -66,6 +66,8 @@ class StepBatch {
   /// Selects for the token of that number in each member.
   Status select(std::size_t number, Queue& compute);
   void list_selecting(std::size_t number, Queue& compute);
+  /// Whether it is so of any member that selects.
+  [[nodiscard]] bool any_selecting(bool (Participant::*is_so)() const) const;
   /// Promotes selected rows from the store to the host. All members wait for them. A member fails
   /// whose rows cannot be promoted. Nothing is enqueued where no row is below the host.
   Status bring_selected(Queue& compute);

@@ -1,5 +1,6 @@
 #include "device_state.hpp"
 
+#include "capture.hpp"
 #include "memory.hpp"
 #include "stream.hpp"
 
@@ -31,12 +32,17 @@ cudaError_t DeviceState::enter(const char* function) {
   }
   if (name == "cudaMemcpyAsync") add(copy_calls);
   if (name == "cudaMemcpyBatchAsync") add(batch_calls);
+  if (name == "cudaEventRecord") add(event_records);
+  if (name == "cudaEventQuery") add(event_queries);
+  if (name == "cudaStreamWaitEvent") add(stream_waits);
   if (name == "cudaMalloc" || name == "cudaHostRegister" || name == "cudaHostAlloc") {
     add(allocations);
   }
   if (!traits.driver) return cudaErrorInsufficientDriver;
   if (const cudaError_t error = check_broken(); error != cudaSuccess) return error;
+  if (const cudaError_t error = check_captures(name); error != cudaSuccess) return error;
   if (!faults_armed.load(std::memory_order_relaxed)) return cudaSuccess;
+  run_at_next(name);
   const std::scoped_lock lock(mutex);
   const std::uint64_t call = ++calls[std::string(name)];
   const auto [begin, end] = faults.equal_range(name);
@@ -44,6 +50,18 @@ cudaError_t DeviceState::enter(const char* function) {
     if (fault->second.nth == call) return fault->second.error;
   }
   return cudaSuccess;
+}
+
+void DeviceState::run_at_next(std::string_view function) {
+  std::function<void()> call;
+  {
+    const std::scoped_lock lock(mutex);
+    const auto found = at_next.find(function);
+    if (found == at_next.end()) return;
+    call = std::move(found->second);
+    at_next.erase(found);
+  }
+  call();
 }
 
 cudaError_t DeviceState::check_broken() const {
@@ -61,11 +79,13 @@ void Device::set(const DeviceTraits& traits) {
   state.traits = traits;
   state.faults.clear();
   state.calls.clear();
+  state.at_next.clear();
   state.faults_armed = false;
   state.broken = cudaSuccess;
   state.breaking_launch = 0;
-  for (auto* count : {&state.launches, &state.copy_calls, &state.batch_calls,
-                      &state.synchronizations, &state.allocations}) {
+  for (auto* count :
+       {&state.launches, &state.copy_calls, &state.batch_calls, &state.synchronizations,
+        &state.event_records, &state.event_queries, &state.stream_waits, &state.allocations}) {
     count->store(0);
   }
   forget_largest_registration();
@@ -76,6 +96,13 @@ void Device::fail(std::string_view function, Fault fault) {
   const std::scoped_lock lock(state.mutex);
   state.calls.erase(std::string(function));
   state.faults.emplace(function, fault);
+  state.faults_armed = true;
+}
+
+void Device::at_next(std::string_view function, std::function<void()> call) {
+  DeviceState& state = device_state();
+  const std::scoped_lock lock(state.mutex);
+  state.at_next.emplace(function, std::move(call));
   state.faults_armed = true;
 }
 
@@ -90,6 +117,9 @@ DeviceCounts Device::counts() const {
           .copy_calls = state.copy_calls,
           .batch_calls = state.batch_calls,
           .synchronizations = state.synchronizations,
+          .event_records = state.event_records,
+          .event_queries = state.event_queries,
+          .stream_waits = state.stream_waits,
           .allocations = state.allocations,
           .registered_bytes = registered_bytes(),
           .largest_registration = largest_registration()};

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -15,10 +16,11 @@
 namespace cuda_on_host {
 
 struct DeviceState {
-  std::mutex mutex;  ///< guards faults
+  std::mutex mutex;  ///< guards faults, calls and at_next
   std::multimap<std::string, Fault, std::less<>> faults;
   std::map<std::string, std::uint64_t, std::less<>> calls;
-  std::atomic<bool> faults_armed{false};
+  std::map<std::string, std::function<void()>, std::less<>> at_next;
+  std::atomic<bool> faults_armed{false};  ///< there are faults, or calls in at_next
 
   DeviceTraits traits;  ///< changed while no work is under way
   std::atomic<int> broken{cudaSuccess};
@@ -29,10 +31,16 @@ struct DeviceState {
   std::atomic<std::uint64_t> copy_calls{0};
   std::atomic<std::uint64_t> batch_calls{0};
   std::atomic<std::uint64_t> synchronizations{0};
+  std::atomic<std::uint64_t> event_records{0};
+  std::atomic<std::uint64_t> event_queries{0};
+  std::atomic<std::uint64_t> stream_waits{0};
   std::atomic<std::uint64_t> allocations{0};
 
   /// Returns what a call of `function` has to fail with, or success.
   cudaError_t enter(const char* function);
+
+  /// Runs what a test wants before a call of `function`.
+  void run_at_next(std::string_view function);
 
   [[nodiscard]] bool is_broken() const { return broken.load() != 0; }
 

@@ -138,7 +138,8 @@ void FiberBlock::run(const Shape& shape, uint3 block, const std::function<void()
     fibers_[i]->block_barriers = 0;
   }
   live_ = count_;
-  at_barrier_ = 0;
+  at_barrier_ = opened_ = 0;
+  refused_[0] = refused_[1] = false;
   running_block = this;
   order_before(&begin_order_);
   while (live_ > 0) {
@@ -161,6 +162,7 @@ void FiberBlock::run(const Shape& shape, uint3 block, const std::function<void()
 
 void FiberBlock::open_block_barrier() {
   at_barrier_ = 0;
+  refused_[++opened_ % 2] = false;  // of the barrier to come: all have left the one before
   for (unsigned i = 0; i < count_; ++i) {
     if (fibers_[i]->state == State::at_block_barrier) fibers_[i]->state = State::runnable;
   }
@@ -175,6 +177,13 @@ void FiberBlock::wait_for_block() {
   ++at_barrier_;
   yield(State::at_block_barrier);
   order_after(order);
+}
+
+bool FiberBlock::wait_for_block_and(bool predicate) {
+  bool& refused = refused_[opened_ % 2];
+  if (!predicate) refused = true;
+  wait_for_block();
+  return !refused;
 }
 
 void FiberBlock::meet(unsigned mask) {
@@ -237,6 +246,9 @@ void FiberBlock::report_deadlock() const {
 }
 
 void block_barrier() { FiberBlock::current().wait_for_block(); }
+bool block_barrier_and(bool predicate) {
+  return FiberBlock::current().wait_for_block_and(predicate);
+}
 void warp_barrier(unsigned mask, bool ordered) {
   FiberBlock::current().wait_for_warp(mask, ordered);
 }

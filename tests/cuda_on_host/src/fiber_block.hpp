@@ -39,6 +39,7 @@ class FiberBlock {
 
   // Called by the fiber that runs.
   void wait_for_block();
+  bool wait_for_block_and(bool predicate);
   void wait_for_warp(unsigned mask, bool ordered);
   std::uint64_t exchange(unsigned mask, std::uint64_t bits, unsigned source);
   unsigned ballot(unsigned mask, bool predicate);
@@ -73,6 +74,8 @@ class FiberBlock {
   unsigned running_ = 0;
   unsigned live_ = 0;
   unsigned at_barrier_ = 0;
+  unsigned opened_ = 0;   ///< barriers of the block
+  bool refused_[2] = {};  ///< whether a predicate did not hold at a barrier, in turns
   dim3 threads_;
   const std::function<void()>* thread_ = nullptr;
   bool stopping_ = false;

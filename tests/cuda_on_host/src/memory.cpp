@@ -6,6 +6,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "capture.hpp"
 #include "device_state.hpp"
 
 namespace cuda_on_host {
@@ -103,6 +104,9 @@ cudaError_t cudaMalloc(void** data, std::size_t bytes) {
 
 cudaError_t cudaFree(void* data) {
   if (data == nullptr) return cudaSuccess;
+  if (const cudaError_t error = check_captures("cudaFree"); error != cudaSuccess) {
+    return report(error);
+  }
   if (!device_ranges().remove(data)) return report(cudaErrorInvalidValue);
   std::free(data);
   return cudaSuccess;
@@ -125,6 +129,9 @@ cudaError_t cudaHostRegister(void* data, std::size_t bytes, unsigned /*flags*/) 
 }
 
 cudaError_t cudaHostUnregister(void* data) {
+  if (const cudaError_t error = check_captures("cudaHostUnregister"); error != cudaSuccess) {
+    return report(error);
+  }
   return report(locked_ranges().remove(data) ? cudaSuccess : cudaErrorHostMemoryNotRegistered);
 }
 
@@ -137,6 +144,9 @@ cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned /*flags*/) {
 }
 
 cudaError_t cudaFreeHost(void* data) {
+  if (const cudaError_t error = check_captures("cudaFreeHost"); error != cudaSuccess) {
+    return report(error);
+  }
   if (!locked_ranges().remove(data)) return report(cudaErrorInvalidValue);
   std::free(data);
   return cudaSuccess;

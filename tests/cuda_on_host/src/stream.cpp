@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "capture.hpp"
 #include "device_state.hpp"
 #include "fiber_block.hpp"
 #include "memory.hpp"
@@ -43,6 +44,11 @@ namespace {
 std::shared_ptr<Mark> last_mark(cudaEvent_t event) {
   const std::scoped_lock lock(event->mutex);
   return event->last;
+}
+
+bool is_captured(cudaEvent_t event) {
+  const std::scoped_lock lock(event->mutex);
+  return event->captured;
 }
 
 struct Streams {
@@ -92,6 +98,19 @@ void await_rest() {
   }
 }
 
+void Device::await_idle() {
+  const std::scoped_lock lock(streams().mutex);
+  for (CUstream_st* const stream : streams().all) stream->synchronize();
+}
+
+bool is_default(cudaStream_t stream) { return stream == nullptr || stream == cudaStreamLegacy; }
+
+CUstream_st& stream_of(cudaStream_t stream) {
+  if (!is_default(stream)) return *stream;
+  static CUstream_st* const legacy = new CUstream_st;  // outlives every user
+  return *legacy;
+}
+
 cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> thread) {
   CUDA_ON_HOST_ENTER("cudaLaunchKernelEx");
   const dim3 grid = config.gridDim;
@@ -102,9 +121,9 @@ cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> threa
     return report(cudaErrorInvalidConfiguration);
   }
   device_state().launches.fetch_add(1, std::memory_order_relaxed);
-  config.stream->push_access([stream = config.stream, config, thread = std::move(thread)] {
-    run_grid(stream->block(), config, thread);
-  });
+  CUstream_st& stream = stream_of(config.stream);
+  stream.push_access(
+      [&stream, config, thread = std::move(thread)] { run_grid(stream.block(), config, thread); });
   return cudaSuccess;
 }
 
@@ -129,6 +148,7 @@ CUstream_st::~CUstream_st() {
 }
 
 void CUstream_st::push(std::function<void()> work) {
+  if (is_capturing(this)) return;  // it goes into the graph
   work_.push(new std::function<void()>(std::move(work)));
 }
 
@@ -164,13 +184,16 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned /*flags*
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  if (const cudaError_t error = check_captures("cudaStreamDestroy"); error != cudaSuccess) {
+    return report(error);
+  }
   delete stream;
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   CUDA_ON_HOST_ENTER("cudaStreamSynchronize");
-  stream->synchronize();
+  stream_of(stream).synchronize();
   return report(device_state().check_broken());
 }
 
@@ -183,7 +206,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   CUDA_ON_HOST_ENTER("cudaStreamWaitEvent");
   const std::shared_ptr<Mark> mark = last_mark(event);
   if (mark == nullptr || device_state().traits.waits_are_ignored) return cudaSuccess;
-  stream->push([mark] { mark->wait(); });
+  stream_of(stream).push([mark] { mark->wait(); });
   return cudaSuccess;
 }
 
@@ -205,13 +228,15 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   {
     const std::scoped_lock lock(event->mutex);
     event->last = mark;
+    event->captured = is_capturing(stream);
   }
-  stream->push([mark] { mark->reach(); });
+  stream_of(stream).push([mark] { mark->reach(); });
   return cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   CUDA_ON_HOST_ENTER("cudaEventQuery");
+  if (is_captured(event)) return report(cudaErrorCapturedEvent);
   const std::shared_ptr<Mark> mark = last_mark(event);
   const bool reached = mark == nullptr || mark->reached();
   // Looked at again: what a broken device skipped is not done.
@@ -242,7 +267,7 @@ cudaError_t cudaMemcpyAsync(void* target, const void* source, std::size_t bytes,
   if (crosses_registrations(target, bytes) || crosses_registrations(source, bytes)) {
     return report(cudaErrorInvalidValue);
   }
-  stream->push_access([=] { std::memcpy(target, source, bytes); });
+  stream_of(stream).push_access([=] { std::memcpy(target, source, bytes); });
   return cudaSuccess;
 }
 
@@ -253,7 +278,8 @@ cudaError_t cudaMemcpyBatchAsync(void* const* targets, const void* const* source
                                  cudaStream_t stream) {
   CUDA_ON_HOST_ENTER("cudaMemcpyBatchAsync");
   if (!device_state().traits.batched_copies) return report(cudaErrorNotSupported);
-  if (count == 0 || attribute_count == 0 || stream == nullptr ||
+  // The driver refuses the default stream: it must not be the legacy one.
+  if (count == 0 || attribute_count == 0 || is_default(stream) ||
       attributes->srcAccessOrder != cudaMemcpySrcAccessOrderStream) {
     return report(cudaErrorInvalidValue);
   }
@@ -289,6 +315,6 @@ cudaError_t cudaMemcpyBatchAsync(void** targets, void** sources, std::size_t* si
 
 cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t stream) {
   CUDA_ON_HOST_ENTER("cudaMemsetAsync");
-  stream->push_access([=] { std::memset(data, value, bytes); });
+  stream_of(stream).push_access([=] { std::memset(data, value, bytes); });
   return cudaSuccess;
 }

@@ -35,6 +35,12 @@ class Mark {
 /// it is told to have broken has ended on all of it, as on a real one.
 void await_rest();
 
+/// Whether a handle means the legacy default stream.
+bool is_default(cudaStream_t stream);
+
+/// Returns the stream that a handle means: the default stream is made by its first use.
+CUstream_st& stream_of(cudaStream_t stream);
+
 }  // namespace cuda_on_host
 
 /// A thread that takes work in order.
@@ -63,4 +69,5 @@ struct CUevent_st {
   std::mutex mutex;
   std::shared_ptr<cuda_on_host::Mark> last;  ///< null before the first record
   bool timed = true;
+  bool captured = false;  ///< recorded last by a stream that was being captured
 };

@@ -70,11 +70,13 @@ struct CopyExtent {
   std::size_t bytes = 0;
 };
 
-/// Time and bytes of a queue since it was made, by phase.
+/// Time and bytes of a queue since it was made, by phase. A device measures times if it is told to
+/// (CudaBackendOptions::times).
 struct QueueCounters {
   std::array<Duration, phase_count> busy{};
   std::array<std::uint64_t, phase_count> bytes{};
-  Duration waited{};  ///< blocked in wait_for while later work was queued
+  Duration waited{};         ///< blocked in wait_for while later work was queued
+  std::uint64_t pieces = 0;  ///< of work that are known to be done
 };
 
 /// A piece of work that a queue has run.
@@ -128,7 +130,9 @@ class Queue {
   /// The bytes that `task` returns are counted.
   [[nodiscard]] Result<Ticket> launch(Phase phase, Task task);
 
-  /// Returns a ticket for all work enqueued so far.
+  /// Returns a ticket for all work enqueued so far. To wait for it is to wait for no later work, on
+  /// a device at the cost of an event; a wait for another ticket may end with work that was
+  /// enqueued after it and before the wait.
   [[nodiscard]] Result<Ticket> record() { return do_record(); }
 
   /// Makes work enqueued from now on start after `ticket` (of any queue of the same backend).

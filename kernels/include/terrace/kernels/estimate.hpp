@@ -31,6 +31,7 @@ struct EstimateRest {
   PseudoTarget pseudo;               ///< out
   float* scratch = nullptr;          ///< estimate_scratch_floats
   TokenRange pages;                  ///< GroupRests::pages()
+  std::uint32_t* counted = nullptr;  ///< GroupRests::counted
 
   /// The entries that an attention makes.
   [[nodiscard]] static EstimateRest of(const DecodeAttention& op) noexcept {
@@ -49,7 +50,8 @@ struct EstimateRest {
             .means = rests.means,
             .pseudo = rests.pseudo,
             .scratch = rests.scratch,
-            .pages = rests.pages()};
+            .pages = rests.pages(),
+            .counted = rests.counted};
   }
 };
 

@@ -2,10 +2,11 @@
 // softmax over them, the weighted sum of their values.
 //
 //   const PieceMemory<Elements> memory(dims, heads, rows);
-//   ...                                         // rows() and queries() are filled; a barrier
+//   ...                                         // rows() and queries() are filled
+//   const bool whole = __syncthreads_and(...);  // whether all rows are
 //   dot_rows<Elements, heads>(...);             // writes logits to weights(); a barrier
 //   weigh(memory, count);                       // a barrier
-//   sum_values<Elements, heads>(memory, dims, count, used, sees, write);
+//   sum_values<Elements, heads>(memory, {dims, count, used, whole}, sees, write);
 //
 // Which query heads share a block, and where rows lie, changes no sum.
 #pragma once
@@ -85,30 +86,70 @@ __device__ inline void weigh(const PieceMemory<Elements>& memory, unsigned count
   }
 }
 
+/// The rows of a piece whose values are summed.
+struct ValueRows {
+  unsigned dims;
+  unsigned count;
+  unsigned used;  ///< heads that are written
+  bool whole;     ///< all rows are: the same for all threads
+};
+
+/// Adds a row's values to the sums of the heads that see it.
+template <typename Elements, unsigned heads, typename Sees>
+__device__ inline void add_row(const PieceMemory<Elements>& memory, unsigned i, const float* values,
+                               Sees sees, float (&sums)[heads][Elements::per_vector]) {
+#pragma unroll
+  for (unsigned h = 0; h < heads; ++h) {
+    const float weight = memory.weights()[h * memory.split + i];
+#pragma unroll
+    for (unsigned v = 0; v < Elements::per_vector; ++v) {
+      if (sees(h, i)) sums[h][v] += weight * values[v];
+    }
+  }
+}
+
+/// Sums weight * value over a warp's rows, from element `mine` of the values on. Rows that are
+/// whole are read some at a time: nothing stands between the loads.
+template <typename Elements, unsigned heads, typename Sees>
+__device__ inline void sum_own_values(const PieceMemory<Elements>& memory, const LaneSplit& lanes,
+                                      const ValueRows& rows, unsigned mine, Sees sees,
+                                      float (&sums)[heads][Elements::per_vector]) {
+  constexpr unsigned width = Elements::per_vector;
+  const unsigned step = attention_warps * lanes.rows;
+  const std::size_t offset = static_cast<std::size_t>(rows.dims + mine) * Elements::bytes;
+  unsigned i = threadIdx.x / 32 * lanes.rows + lanes.row;
+  float values[width];
+  if (rows.whole) {
+    for (; i + (rows_at_once - 1) * step < rows.count; i += rows_at_once * step) {
+      uint4 raw[rows_at_once];
+#pragma unroll
+      for (unsigned r = 0; r < rows_at_once; ++r) {
+        raw[r] = load_whole<Elements>(memory.rows()[i + r * step] + offset);
+      }
+#pragma unroll
+      for (unsigned r = 0; r < rows_at_once; ++r) {
+        Elements::widen(raw[r], values);
+        add_row<Elements, heads>(memory, i + r * step, values, sees, sums);
+      }
+    }
+  }
+  for (; i < rows.count; i += step) {
+    load_vector<Elements>(memory.rows()[i] + offset, rows.dims - mine, values);
+    add_row<Elements, heads>(memory, i, values, sees, sums);
+  }
+}
+
 /// Sums weight * value over a warp's rows for the dims from `dim` on that a lane holds, and leaves
 /// the warp's sums in shared memory. Head h takes row i if sees(h, i).
 template <typename Elements, unsigned heads, typename Sees>
 __device__ inline void add_values(const PieceMemory<Elements>& memory, const LaneSplit& lanes,
-                                  unsigned dims, unsigned dim, unsigned count, Sees sees) {
+                                  const ValueRows& rows, unsigned dim, Sees sees) {
   constexpr unsigned width = Elements::per_vector;
   const unsigned warp = threadIdx.x / 32;
   const unsigned mine = dim + lanes.lane * width;
   float sums[heads][width] = {};
-  if (mine < dims) {
-#pragma unroll 8
-    for (unsigned i = warp * lanes.rows + lanes.row; i < count; i += attention_warps * lanes.rows) {
-      float values[width];
-      load_vector<Elements>(memory.rows()[i] + (dims + mine) * Elements::bytes, dims - mine,
-                            values);
-#pragma unroll
-      for (unsigned h = 0; h < heads; ++h) {
-        const float weight = memory.weights()[h * memory.split + i];
-#pragma unroll
-        for (unsigned v = 0; v < width; ++v) {
-          if (sees(h, i)) sums[h][v] += weight * values[v];
-        }
-      }
-    }
+  if (mine < rows.dims) {
+    sum_own_values<Elements, heads>(memory, lanes, rows, mine, sees, sums);
   }
 #pragma unroll
   for (unsigned h = 0; h < heads; ++h) {
@@ -126,17 +167,18 @@ __device__ inline void add_values(const PieceMemory<Elements>& memory, const Lan
 }
 
 /// Sums weight * value over a piece's rows, head h taking row i if sees(h, i), and calls
-/// write(h, dim, sum) on one thread for each dimension of the first `used` heads. Every thread of
-/// the block calls it.
+/// write(h, dim, sum) on one thread for each dimension of the first `rows.used` heads. Every thread
+/// of the block calls it.
 template <typename Elements, unsigned heads, typename Sees, typename Write>
-__device__ inline void sum_values(const PieceMemory<Elements>& memory, unsigned dims,
-                                  unsigned count, unsigned used, Sees sees, Write write) {
+__device__ inline void sum_values(const PieceMemory<Elements>& memory, const ValueRows& rows,
+                                  Sees sees, Write write) {
+  const unsigned dims = rows.dims;
   const LaneSplit lanes = LaneSplit::of<Elements>(dims);
   for (unsigned dim = 0; dim < dims; dim += memory.slab) {
-    add_values<Elements, heads>(memory, lanes, dims, dim, count, sees);
+    add_values<Elements, heads>(memory, lanes, rows, dim, sees);
     __syncthreads();
     const unsigned width = dims - dim < memory.slab ? dims - dim : memory.slab;
-    for (unsigned i = threadIdx.x; i < used * width; i += attention_threads) {
+    for (unsigned i = threadIdx.x; i < rows.used * width; i += attention_threads) {
       const unsigned h = i / width;
       float sum = 0;
       for (unsigned w = 0; w < attention_warps; ++w) {

@@ -49,11 +49,48 @@ __device__ inline void share_queries(const float* query, unsigned count, unsigne
   }
 }
 
-/// Calls write(q, i, dot) on one thread for each query and row i of [0, count); row(i) is its
-/// address. Every thread of the block calls it. The order of a sum depends on `dims` alone.
-template <typename Elements, unsigned queries, typename Row, typename Write>
-__device__ inline void dot_rows(const float* shared_queries, unsigned dims, unsigned count, Row row,
-                                Write write) {
+/// Adds products of a lane's rows and of queries, of 16 bytes of each row from element `dim` on;
+/// `factors` are the first query's elements from there on, those of the next `padded` floats on.
+///
+/// If the rows are whole, nothing stands between the loads: all of them are under way together, and
+/// their elements are widened as they are used.
+template <typename Elements, unsigned queries, bool whole>
+__device__ inline void add_products(const std::byte* const* rows, const float* factors,
+                                    unsigned padded, unsigned dim, unsigned dims,
+                                    float (&sums)[rows_at_once][queries]) {
+  if constexpr (whole) {
+    uint4 vectors[rows_at_once];
+#pragma unroll
+    for (unsigned r = 0; r < rows_at_once; ++r) {
+      vectors[r] = load_whole<Elements>(rows[r] + dim * Elements::bytes);
+    }
+#pragma unroll
+    for (unsigned i = 0; i < Elements::per_vector; ++i) {
+#pragma unroll
+      for (unsigned r = 0; r < rows_at_once; ++r) {
+        const float element = Elements::element(vectors[r], i);
+#pragma unroll
+        for (unsigned q = 0; q < queries; ++q) sums[r][q] += element * factors[q * padded + i];
+      }
+    }
+  } else {
+#pragma unroll
+    for (unsigned r = 0; r < rows_at_once; ++r) {
+      float elements[Elements::per_vector];
+      load_vector<Elements>(rows[r] + dim * Elements::bytes, dims - dim, elements);
+#pragma unroll
+      for (unsigned i = 0; i < Elements::per_vector; ++i) {
+#pragma unroll
+        for (unsigned q = 0; q < queries; ++q) sums[r][q] += elements[i] * factors[q * padded + i];
+      }
+    }
+  }
+}
+
+/// dot_rows(), once it is known whether the rows are whole.
+template <typename Elements, unsigned queries, bool whole, typename Row, typename Write>
+__device__ inline void dot_rows_that_are(const float* shared_queries, unsigned dims, unsigned count,
+                                         Row row, Write write) {
   const LaneSplit split = LaneSplit::of<Elements>(dims);
   const unsigned padded = padded_dims<Elements>(dims);
   const unsigned step = split.rows * rows_at_once;
@@ -69,20 +106,7 @@ __device__ inline void dot_rows(const float* shared_queries, unsigned dims, unsi
     }
     for (unsigned dim = split.lane * Elements::per_vector; dim < dims;
          dim += split.lanes * Elements::per_vector) {
-      float elements[rows_at_once][Elements::per_vector];
-#pragma unroll
-      for (unsigned r = 0; r < rows_at_once; ++r) {
-        load_vector<Elements>(rows[r] + dim * Elements::bytes, dims - dim, elements[r]);
-      }
-#pragma unroll
-      for (unsigned q = 0; q < queries; ++q) {
-#pragma unroll
-        for (unsigned i = 0; i < Elements::per_vector; ++i) {
-          const float factor = shared_queries[q * padded + dim + i];
-#pragma unroll
-          for (unsigned r = 0; r < rows_at_once; ++r) sums[r][q] += elements[r][i] * factor;
-        }
-      }
+      add_products<Elements, queries, whole>(rows, shared_queries + dim, padded, dim, dims, sums);
     }
 #pragma unroll
     for (unsigned r = 0; r < rows_at_once; ++r) {
@@ -97,6 +121,29 @@ __device__ inline void dot_rows(const float* shared_queries, unsigned dims, unsi
       }
     }
   }
+}
+
+/// Calls write(q, i, dot) on one thread for each query and row i of [0, count); row(i) is its
+/// address. `whole`: all rows are whole, which is the same for all threads. Every thread of the
+/// block calls it. The order of a sum depends on `dims` alone.
+template <typename Elements, unsigned queries, typename Row, typename Write>
+__device__ inline void dot_rows(const float* shared_queries, unsigned dims, unsigned count,
+                                bool whole, Row row, Write write) {
+  if (whole) {
+    dot_rows_that_are<Elements, queries, true>(shared_queries, dims, count, row, write);
+  } else {
+    dot_rows_that_are<Elements, queries, false>(shared_queries, dims, count, row, write);
+  }
+}
+
+/// Waits for all threads of the block. Returns whether all of `count` rows are whole.
+template <typename Elements, typename Row>
+__device__ inline bool sync_and_find_whole(unsigned dims, unsigned count, Row row) {
+  bool whole = true;
+  for (unsigned i = threadIdx.x; i < count; i += blockDim.x) {
+    whole = whole && is_whole<Elements>(row(i), dims);
+  }
+  return __syncthreads_and(whole ? 1 : 0) != 0;
 }
 
 }  // namespace terrace::kernels::cuda

@@ -1,5 +1,8 @@
-// Elements of rows as f32: 16 bytes at once where they are aligned, one by one elsewhere, with the
-// same result.
+// Elements of rows as f32: 16 bytes at once if they are aligned, else one by one, with the same
+// result.
+//
+// Loads that a thread is to have under way together must not have a branch between them: a block
+// finds out once whether all its rows are whole vectors (is_whole), and then reads with load_whole.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -16,6 +19,11 @@ __host__ __device__ inline bool is_aligned(const void* address, std::size_t to) 
   return reinterpret_cast<std::uintptr_t>(address) % to == 0;
 }
 
+/// Returns one of a vector's four words; which one is known when the kernel is compiled.
+__device__ inline unsigned word_of(const uint4& raw, unsigned i) {
+  return i < 2 ? (i == 0 ? raw.x : raw.y) : (i == 2 ? raw.z : raw.w);
+}
+
 struct F32Elements {
   static constexpr unsigned bytes = 4;
   static constexpr unsigned per_vector = 4;
@@ -24,6 +32,9 @@ struct F32Elements {
     out[1] = __uint_as_float(raw.y);
     out[2] = __uint_as_float(raw.z);
     out[3] = __uint_as_float(raw.w);
+  }
+  __device__ static float element(const uint4& raw, unsigned i) {
+    return __uint_as_float(word_of(raw, i));
   }
   __device__ static uint4 narrow(const float* in) {
     return {__float_as_uint(in[0]), __float_as_uint(in[1]), __float_as_uint(in[2]),
@@ -48,6 +59,9 @@ struct HalfElements {
       out[2 * i] = Derived::of(static_cast<std::uint16_t>(words[i] & 0xffffU));
       out[2 * i + 1] = Derived::of(static_cast<std::uint16_t>(words[i] >> 16));
     }
+  }
+  __device__ static float element(const uint4& raw, unsigned i) {
+    return Derived::of(static_cast<std::uint16_t>(word_of(raw, i / 2) >> (i % 2 * 16) & 0xffffU));
   }
   __device__ static uint4 narrow(const float* in) {
     unsigned words[4];
@@ -92,6 +106,18 @@ auto with_elements(Dtype dtype, Call call) {
       break;
   }
   return call(Bf16Elements());
+}
+
+/// Whether a row of `dims` elements at an address is made of whole vectors: what load_whole reads.
+template <typename Elements>
+__device__ inline bool is_whole(const std::byte* row, unsigned dims) {
+  return dims % Elements::per_vector == 0 && is_aligned(row, sizeof(uint4));
+}
+
+/// Reads a whole vector of memory that no thread of the kernel writes.
+template <typename Elements>
+__device__ inline uint4 load_whole(const std::byte* at) {
+  return __ldg(reinterpret_cast<const uint4*>(at));
 }
 
 /// Reads the first `count` elements of a vector; the others become 0.

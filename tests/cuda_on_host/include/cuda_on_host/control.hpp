@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string_view>
 
 #include "cuda_runtime.h"
@@ -31,6 +32,9 @@ struct DeviceCounts {
   std::uint64_t copy_calls = 0;        ///< cudaMemcpyAsync
   std::uint64_t batch_calls = 0;       ///< cudaMemcpyBatchAsync
   std::uint64_t synchronizations = 0;  ///< calls that make the host wait for the device
+  std::uint64_t event_records = 0;
+  std::uint64_t event_queries = 0;
+  std::uint64_t stream_waits = 0;      ///< cudaStreamWaitEvent
   std::uint64_t allocations = 0;       ///< of device memory, and of locked host memory
   std::uint64_t registered_bytes = 0;  ///< locked now
   std::uint64_t largest_registration = 0;
@@ -57,6 +61,12 @@ class Device {
   /// Makes the `nth` launch from now break the device while it runs. The first call that reports it
   /// waits until other streams' work has ended, so that work must not wait for the caller.
   void break_at_launch(std::uint64_t nth, cudaError_t error = cudaErrorIllegalAddress);
+
+  /// Runs `call` on the thread that calls `function` next, before that call takes effect.
+  void at_next(std::string_view function, std::function<void()> call);
+
+  /// Waits until all streams have done what they were told of, without a call to the device.
+  void await_idle();
 
   [[nodiscard]] DeviceCounts counts() const;
 };

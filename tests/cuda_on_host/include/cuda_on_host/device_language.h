@@ -35,6 +35,9 @@ namespace cuda_on_host {
 /// Waits for all threads of the block that have not ended.
 void block_barrier();
 
+/// The same barrier, which says whether the predicate of each of them holds.
+bool block_barrier_and(bool predicate);
+
 /// Waits for all lanes of `mask`; with `ordered`, what they wrote is visible after it.
 void warp_barrier(unsigned mask, bool ordered);
 
@@ -63,6 +66,9 @@ inline unsigned segment(int width) { return lane_index() & ~(static_cast<unsigne
 }  // namespace cuda_on_host
 
 inline void __syncthreads() { cuda_on_host::block_barrier(); }
+inline int __syncthreads_and(int predicate) {
+  return cuda_on_host::block_barrier_and(predicate != 0) ? 1 : 0;
+}
 inline void __syncwarp(unsigned mask = 0xffffffffU) { cuda_on_host::warp_barrier(mask, true); }
 // Atomics of the stand-in order memory where kernels rely on it: blocks run one after the other.
 inline void __threadfence() {}

@@ -67,6 +67,8 @@ struct GroupRests {
   /// For entries; its stride is not below the number of groups. Out: `count`.
   PseudoTarget pseudo = {};
   float* scratch = nullptr;  ///< estimate_scratch_floats
+  /// [kv_heads] host memory that the device reaches: out: `pseudo.count` once more; or null.
+  std::uint32_t* counted = nullptr;
 
   /// The pages whose tokens are all candidates: numbers, counted from the index's first page.
   [[nodiscard]] constexpr TokenRange pages() const noexcept {

@@ -8,8 +8,13 @@
 // `registration_bytes`; kernels read it where it lies. A queue is a stream. The caller tells the
 // device of the work, and does not wait: work after a host function, or after work of a host queue,
 // goes to the thread of the queue's lane, which tells the device when that is done. So a queue that
-// fails runs nothing after the failure (core/queue.hpp). One thread of the backend notices when
-// streams are done. A stream of the embedder's own: wrap_queue.hpp.
+// fails runs nothing after the failure (core/queue.hpp). Events go to a stream only where somebody
+// waits: Queue::record() marks the work so far, so that a wait for it is for no later work. A
+// thread that waits looks by itself, for `spin`; then it sleeps, and one thread of the backend
+// looks for all that sleep. A stream of the embedder's own: wrap_queue.hpp.
+//
+// An embedder may capture streams of its own into graphs meanwhile, in any mode: no call of the
+// backend's, on whichever thread, ends a capture or fails for one.
 //
 // The host does not read device memory: copy through a queue. No header of CUDA is needed here.
 #pragma once
@@ -49,10 +54,13 @@ struct CudaBackendOptions {
   /// to 16 bytes, longer ones by a copy engine, which is slow to start each; 0 = all by the engine.
   std::size_t switch_over_bytes = 0;
   std::size_t queue_capacity = 1024;                    ///< pieces enqueued and not done, per queue
-  Duration spin = std::chrono::microseconds(20);        ///< before a thread sleeps
+  Duration spin = std::chrono::microseconds(20);        ///< before a thread sleeps; it looks
   Duration enqueue_timeout = std::chrono::seconds(30);  ///< a full queue holds its caller up; an
                                                         ///< ended one waits for the device
-  const Clock* clock = nullptr;                         ///< of counters; null = steady
+  /// Measures QueueCounters::busy and waited, which are zero without: two events a piece of work.
+  /// With an observer they are measured, too.
+  bool times = false;
+  const Clock* clock = nullptr;      ///< of counters; null = steady
   WorkObserver* observer = nullptr;  ///< sees work once the host notices its end; null = none
 };
 

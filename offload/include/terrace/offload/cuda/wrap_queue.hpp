@@ -21,7 +21,8 @@ namespace terrace::offload {
 /// Makes a queue whose work is put on a stream of the embedder's, of the backend's device, by the
 /// thread that enqueues it and before the call returns. So it runs after the work that the embedder
 /// has put there before, and before the work that the embedder puts there next. The backend and the
-/// stream must outlive the queue.
+/// stream must outlive the queue. A null stream is the legacy default stream, as in calls of CUDA:
+/// the driver takes no batches of copies there, so that copies of one call go one by one.
 ///
 /// Order    the rule of core/queue.hpp. Ops, copies, record() and wait_for() wait for nothing on
 ///          the host, but for these, which have to go well before the stream may be told of more:
@@ -31,8 +32,8 @@ namespace terrace::offload {
 ///          function
 /// Threads  none of its own. One thread at a time enqueues, and puts work on the stream
 /// Lifetime the queue's end waits for its own work, not for the embedder's later work, and leaves
-///          the stream as it is. The stream must not be captured into a graph while work is
-///          enqueued
+///          the stream as it is. While the stream is captured into a graph, no thread may enqueue
+///          on the queue, nor wait for its work or poll it: that may put an event on the stream
 /// Errors   invalid_argument: not the backend for CUDA itself (no decorator around it);
 ///          device_lost; out_of_memory. Enqueueing gives not_ready when `wait_timeout` has passed:
 ///          nothing was enqueued then, and the queue goes on without the piece
