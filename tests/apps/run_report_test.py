@@ -38,6 +38,7 @@ RUN = {
               "evicted": COUNT, "refused": COUNT},
     "index_bytes": COUNT,
     "bytes": BYTES, "bytes_per_token": BYTES, "tiers": {"nvme": None},
+    "prefix": None,
     "seconds": {"prefill": NUMBER, "prefill_without_clustering": NUMBER,
                 "decode_per_token": NUMBER} | {part: NUMBER for part in PARTS},
     "attend_bytes_per_second": NUMBER,

@@ -238,22 +238,29 @@ TEST_F(PrefixStore, EndsTheRunWhereAPartIsGone) {
   offload::StoreCalls calls(shelf_.store, std::chrono::seconds{10});
   ASSERT_TRUE(calls.erase({&part, 1}));
   EXPECT_EQ(found({.tokens = tokens_}), 4 * chunk_tokens);
-  // What is missing alone is written again.
+  // Only the missing chunk is written again.
   EXPECT_EQ(publish(scenario_, {.tokens = tokens_}).chunks, 1U);
   EXPECT_EQ(found({.tokens = tokens_}), kept);
 }
 
-TEST_F(PrefixStore, SaysOfAStepWhoseRowsAreGoneThatItFailed) {
+TEST_F(PrefixStore, SaysFromWhereOnRowsHaveToBeComputedAgain) {
   publish(scenario_, {.tokens = tokens_});
   const auto runtime = scenario_.open();
   const Traffic traffic(scenario_.runtime.shape, 1);
   Drive drive(runtime->open_sequence({.tokens = tokens_}).value(), *runtime, traffic);
+  EXPECT_EQ(drive.sequence().readable_tokens(), kept);
   shelf_.store->arm({.verb = PageVerb::get_part, .probability = 1, .error = Errc::corrupt});
   const Status refused = drive.steps(4);
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, Errc::corrupt);
+  EXPECT_EQ(drive.sequence().length(), kept) << "the sequence is as before";
   shelf_.store->arm({});
-  EXPECT_TRUE(drive.steps(4).has_value());
+  const std::size_t readable = drive.sequence().readable_tokens();
+  ASSERT_LT(readable, kept);
+  ASSERT_TRUE(drive.sequence().truncate(readable).has_value());
+  EXPECT_EQ(drive.sequence().readable_tokens(), readable);
+  ASSERT_TRUE(drive.prefill(kept).has_value());
+  ASSERT_TRUE(drive.steps(4).has_value());
   drive.expect_all_rows_right();
 }
 

@@ -99,7 +99,7 @@ const std::vector<Edit>& edits() {
       [](Namespace& n) { n.chunk_tokens = 8; },
       [](Namespace& n) { n.salt = TenantSalt("another"); },
       [](Namespace& n) { n.salt = {}; },
-      // What moves from one field into the next.
+      // A byte that moves from one field into the next.
       [](Namespace& n) { n.model_fingerprint = "6fe", n.adapter = "3"; },
   };
   return all;

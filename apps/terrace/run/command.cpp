@@ -86,6 +86,14 @@ void add_job_options(CLI::App& command, RunOptions& options) {
       .add_option("--trace", options.trace_file,
                   "record what each layer and head selects, for terrace trace and terrace tune")
       ->option_text("FILE");
+  command
+      .add_option("--save", options.save,
+                  "keep the context's rows and indexes in the file of --nvme, under a name")
+      ->option_text("NAME");
+  command
+      .add_option("--restore", options.restore,
+                  "begin with what earlier runs have kept of the same context under a name")
+      ->option_text("NAME");
   command.add_flag("--generate", options.generate,
                    "decode greedily until the model ends the text, and print it");
   command

@@ -151,6 +151,8 @@ PolicyFigures make_figures(const RunJob& job, const Session& session, const Time
       .nvme = session.runtime->options().below_host.store == nullptr
                   ? std::nullopt
                   : std::optional(counters.store),
+      .restored = job.restore.empty() ? std::nullopt : std::optional(session.restored),
+      .kept = job.save.empty() ? std::nullopt : std::optional(session.kept),
       .bytes_per_token = bytes_per_token(counters.bytes, job.context, steps),
       .seconds = timed.seconds,
       .attend_bytes_per_second = static_cast<double>(counters.attended * row_bytes) /

@@ -82,7 +82,9 @@ struct PolicyFigures {
   std::string needles_form = {};  ///< empty = that of a file
   std::optional<CacheFigures> cache = {};
   LinkBytes bytes = {};
-  std::optional<StoreBytes> nvme = {};  ///< none without a file for rows
+  std::optional<StoreBytes> nvme = {};           ///< none without a file for rows
+  std::optional<RestoredContext> restored = {};  ///< none where nothing was looked for
+  std::optional<PublishReport> kept = {};        ///< none where nothing was to be kept
   BytesPerToken bytes_per_token = {};
   RunSeconds seconds = {};
   double attend_bytes_per_second = 0;

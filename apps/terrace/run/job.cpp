@@ -69,6 +69,27 @@ Status check_needles(const RunOptions& options) {
   return fail(Errc::invalid_argument, "{}: there are no facts to ask for; give --needles N", idle);
 }
 
+/// Rows for later runs are kept in a file.
+Status check_kept(const RunOptions& options, const Config& config) {
+  if (options.save.empty() && options.restore.empty()) return {};
+  const char* const flag = options.save.empty() ? "--restore" : "--save";
+  if (config.text("tier.nvme.path").empty()) {
+    return fail(Errc::invalid_argument, "{} keeps rows in a file: name it with --nvme", flag);
+  }
+  if (!options.trace_file.empty()) {
+    return fail(Errc::invalid_argument, "--trace records a prompt that is computed: leave out {}",
+                flag);
+  }
+  return {};
+}
+
+/// Returns the model's fingerprint where rows are kept or looked for; otherwise nothing.
+Result<std::string> fingerprint_for(const RunOptions& options,
+                                    const std::filesystem::path& folder) {
+  if (options.save.empty() && options.restore.empty()) return std::string();
+  return tuning::model_fingerprint(folder);
+}
+
 /// A trace records the steps that are decoded after one prompt; the prompt itself is not among its
 /// steps.
 Status check_trace(const RunOptions& options) {
@@ -171,6 +192,7 @@ Result<RunJob> prepare_job(const RunOptions& options) {
   TERRACE_TRY(check_trace(options));
   TERRACE_ASSIGN(Settings settings, resolve(options));
   Config& config = settings.config;
+  TERRACE_TRY(check_kept(options, config));
   TERRACE_TRY(
       check_targets({{"--trace", options.trace_file}, {"--timeline", options.timeline_file}},
                     job_sources(options, config)));
@@ -208,6 +230,7 @@ Result<RunJob> prepare_job(const RunOptions& options) {
   auto model = engine::LlamaModel::load(folder).map_error(as_model_error);
   if (!model) return tl::unexpected(model.error());
   TERRACE_ASSIGN(std::vector<std::string> policies, policy_names(config));
+  TERRACE_ASSIGN(std::string fingerprint, fingerprint_for(options, folder));
   return RunJob{
       .config = std::move(config),
       .policies = std::move(policies),
@@ -226,7 +249,14 @@ Result<RunJob> prepare_job(const RunOptions& options) {
       .end_tokens = std::move(end_tokens),
       .needles = std::move(needles),
       .needles_asked = options.needles_asked == "prompt" ? AskedAt::prompt : AskedAt::after,
-      .needles_form = options.needles_file.empty() ? options.needles_form : ""};
+      .needles_form = options.needles_file.empty() ? options.needles_form : "",
+      .save = options.save,
+      .restore = options.restore,
+      .fingerprint = std::move(fingerprint)};
+}
+
+PrefixQuery kept_context(const RunJob& job, const std::string& name) {
+  return {.tokens = std::span(job.text.tokens).first(job.context - 1), .salt = name};
 }
 
 Config config_of_policy(const RunJob& job, const std::string& policy) {
@@ -251,6 +281,19 @@ std::size_t RunJob::tokens_max() const noexcept {
   return tokens;
 }
 
+namespace {
+
+/// Says how rows depend on the context: some kinds of RoPE go by its length. RoPE's other
+/// parameters are in the model's fingerprint.
+std::string rope_of(const RunJob& job) {
+  const engine::RopeScaling& scaling = job.model.config().rope_scaling;
+  const bool goes_by_length = std::holds_alternative<engine::DynamicRopeScaling>(scaling) ||
+                              std::holds_alternative<engine::LongRopeScaling>(scaling);
+  return goes_by_length ? fmt::format("for {} tokens", job.context) : "";
+}
+
+}  // namespace
+
 Result<RuntimeOptions> runtime_options(const RunJob& job, const Config& config, Dtype dtype) {
   TERRACE_ASSIGN(RuntimeOptions options,
                  RuntimeOptions::from(config, job.model.config().kv_shape(dtype)));
@@ -266,6 +309,10 @@ Result<RuntimeOptions> runtime_options(const RunJob& job, const Config& config, 
   }
   if (options.budget.kind == TokenBudget::Kind::tokens) {
     options.budget.value = std::min(options.budget.value, static_cast<double>(job.tokens_max()));
+  }
+  if (!job.fingerprint.empty()) {
+    options.prefixes.model = job.fingerprint;
+    options.prefixes.rope = rope_of(job);
   }
   return options;
 }

@@ -41,6 +41,9 @@ struct RunJob {
   std::vector<Needle> needles;
   AskedAt needles_asked = AskedAt::after;
   std::string needles_form;  ///< empty = that of a file
+  std::string save;          ///< as RunOptions has them
+  std::string restore;
+  std::string fingerprint;  ///< of the model; empty where nothing is kept or looked for
 
   /// Tokens of a turn at a time.
   [[nodiscard]] std::size_t turn_chunk() const noexcept {
@@ -64,6 +67,10 @@ Result<RunJob> prepare_job(const RunOptions& options);
 
 /// Returns the files that a run reads: nothing that it writes may take their place.
 std::vector<NamedFile> job_sources(const RunOptions& options, const Config& config);
+
+/// Returns the tokens of the context that are kept, or looked for, under a name. The last token is
+/// always computed: its logits say what comes after it.
+[[nodiscard]] PrefixQuery kept_context(const RunJob& job, const std::string& name);
 
 /// Returns the config of one policy of the job.
 Config config_of_policy(const RunJob& job, const std::string& policy);

@@ -26,6 +26,8 @@ struct RunOptions {
   std::string needles_form = "trained";  ///< see parse_needle_form()
   std::string timeline_file;             ///< empty = no timeline is written
   std::string trace_file;                ///< empty = no trace is written
+  std::string save;     ///< name that the context is kept under; empty = it is not kept
+  std::string restore;  ///< name that the context is looked for under; empty = it is not
 };
 
 }  // namespace terrace::apps

@@ -72,6 +72,22 @@ Json nvme_object(const std::optional<StoreBytes>& nvme) {
   return {{"bytes_read", nvme->read}, {"bytes_written", nvme->written}};
 }
 
+Json prefix_object(const PolicyFigures& figures) {
+  if (!figures.restored && !figures.kept) return nullptr;
+  Json object{{"restored", nullptr}, {"saved", nullptr}};
+  if (const auto& restored = figures.restored) {
+    object["restored"] = {{"tokens", restored->tokens}, {"bytes_read", restored->bytes_read}};
+  }
+  if (const auto& kept = figures.kept) {
+    object["saved"] = {{"tokens", kept->tokens},
+                       {"chunks", kept->chunks},
+                       {"bytes", kept->bytes},
+                       {"indexed", kept->indexed},
+                       {"seconds", figures.seconds.keep}};
+  }
+  return object;
+}
+
 Json waits_object(std::span<const Duration> waits) {
   Json object = Json::object();
   for (std::size_t reason = 0; reason < waits.size(); ++reason) {
@@ -169,6 +185,7 @@ Json run_object(const PolicyFigures& figures) {
           {"bytes", bytes_object(figures.bytes)},
           {"bytes_per_token", parts_object(figures.bytes_per_token)},
           {"tiers", {{"nvme", nvme_object(figures.nvme)}}},
+          {"prefix", prefix_object(figures)},
           {"seconds", seconds_object(figures.seconds)},
           {"attend_bytes_per_second", figures.attend_bytes_per_second},
           {"cache_upkeep_ratio", figures.cache_upkeep_ratio},

@@ -68,10 +68,29 @@ Result<Session> open_session(const RunJob& job, const Config& config, Progress& 
 }
 
 Status prefill(const RunJob& job, Session& session) {
-  const auto context = std::span(job.text.tokens).first(job.context);
+  if (!job.restore.empty()) {
+    session.sequence.reset();  // first, for device memory may hold but one
+    TERRACE_ASSIGN(session.sequence,
+                   session.runtime->open_sequence(kept_context(job, job.restore)));
+    session.restored.tokens = session.sequence->length();
+  }
+  const auto rest = std::span(job.text.tokens).first(job.context).subspan(session.restored.tokens);
   TERRACE_TRY(
-      session.decoder->prefill(*session.sequence, context, {.piece_tokens = job.prefill_chunk}));
-  session.context_builds = session.sequence->counters().builds;
+      session.decoder->prefill(*session.sequence, rest, {.piece_tokens = job.prefill_chunk}));
+  const SequenceCounters counters = session.sequence->counters();
+  session.context_builds = counters.builds;
+  session.restored.bytes_read = counters.store.read;
+  return {};
+}
+
+Status keep(const RunJob& job, Session& session) {
+  if (job.save.empty()) return {};
+  const Result<PublishReport> kept = session.sequence->publish(kept_context(job, job.save));
+  if (kept) {
+    session.kept = *kept;
+  } else if (kept.error().code != Errc::unsupported) {
+    return tl::unexpected(kept.error().while_doing("--save " + job.save));
+  }
   return {};
 }
 

@@ -12,6 +12,12 @@
 
 namespace terrace::apps {
 
+/// The part of the context that an earlier run had kept.
+struct RestoredContext {
+  std::size_t tokens = 0;
+  std::uint64_t bytes_read = 0;  ///< of rows and indexes, by the end of the prefill
+};
+
 /// Members end in reverse order: the sequence before the queue that it works on.
 struct Session {
   std::string name;  ///< of the policy, as a list of policies has it
@@ -19,6 +25,8 @@ struct Session {
   std::unique_ptr<engine::Decoder> decoder;
   std::unique_ptr<Sequence> sequence;
   std::uint64_t context_builds = 0;  ///< of the sequence's counters: built by the context's end
+  RestoredContext restored = {};
+  PublishReport kept = {};  ///< for later runs
 
   void reset_counters() noexcept {
     sequence->reset_counters();
@@ -41,8 +49,13 @@ struct SessionObservers {
 Result<Session> open_session(const RunJob& job, const Config& config, Progress& progress,
                              const SessionObservers& observers = {});
 
-/// Prefills the job's context, in pieces where the job says so.
+/// Prefills the job's context, in pieces where the job says so: what of it was not kept by an
+/// earlier run, where the job looks for that. The session's sequence is empty.
 Status prefill(const RunJob& job, Session& session);
+
+/// Keeps the context's rows and indexes for later runs, after prefill(), if the job says so.
+/// Policies that keep no rows on the host, and retention, keep nothing.
+Status keep(const RunJob& job, Session& session);
 
 /// Adds a turn to the end of the session's sequence, in pieces.
 Status give(const RunJob& job, const Turn& turn, Session& session);

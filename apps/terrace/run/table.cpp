@@ -196,6 +196,23 @@ std::size_t budget_of(std::span<const PolicyFigures> figures) {
   return budget;
 }
 
+/// Says how much of a policy's context was restored, and how much was kept.
+std::string prefix_lines(const RunJob& job, const PolicyFigures& figures) {
+  std::string text;
+  if (figures.restored) {
+    text += fmt::format("{}: {} of {} tokens restored under {}, {} read\n", figures.policy,
+                        figures.restored->tokens, job.context, job.restore,
+                        short_bytes(static_cast<double>(figures.restored->bytes_read)));
+  }
+  if (figures.kept) {
+    text +=
+        fmt::format("{}: {} tokens kept under {}, {} written in {:.2f} s\n", figures.policy,
+                    figures.kept->tokens, job.save,
+                    short_bytes(static_cast<double>(figures.kept->bytes)), figures.seconds.keep);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string decimals(const std::optional<double>& value, int digits) {
@@ -220,6 +237,7 @@ std::string run_table(const RunJob& job, const Machine& machine,
   std::string text = head(job, machine, budget_of(figures));
   text += figures_table(figures, job.tokens_are_bytes());
   text += upkeep_line(figures);
+  for (const PolicyFigures& one : figures) text += prefix_lines(job, one);
   for (const PolicyFigures& one : figures) {
     if (one.planned_by) text += plan_lines(one);
   }

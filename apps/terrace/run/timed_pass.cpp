@@ -65,6 +65,12 @@ Result<double> time_prefill(const RunJob& job, Session& session) {
   return seconds(Steady::now() - begin);
 }
 
+Result<double> time_keep(const RunJob& job, Session& session) {
+  const auto begin = Steady::now();
+  TERRACE_TRY(keep(job, session));
+  return seconds(Steady::now() - begin);
+}
+
 }  // namespace
 
 TokenId most_likely(std::span<const float> logits) {
@@ -95,6 +101,7 @@ Result<TimedPass> run_timed_pass(const RunJob& job, Session& session, Progress& 
   TimedPass pass;
   MemoryPeaks peaks(*session.runtime, pass);
   TERRACE_ASSIGN(pass.seconds.prefill, time_prefill(job, session));
+  TERRACE_ASSIGN(pass.seconds.keep, time_keep(job, session));
   peaks.end_prompt();
   pass.seconds.prefill_without_clustering = pass.seconds.prefill;
   const std::uint64_t offloaded = session.sequence->counters().bytes.offload;

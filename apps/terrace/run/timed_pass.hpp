@@ -9,9 +9,11 @@
 
 namespace terrace::apps {
 
-/// Wall time. All but the prefills are means per decoded token; select to model are its parts.
+/// Wall time. All but the prefills and keep are means per decoded token; select to model are its
+/// parts.
 struct RunSeconds {
   double prefill = 0;
+  double keep = 0;  ///< the context was written for later runs
   double prefill_without_clustering = 0;
   double decode_per_token = 0;
   double select = 0;

@@ -12,7 +12,8 @@ ClusterCache::ClusterCache(SequenceContext& context, Layer& layer, CacheScratch&
     : UnitCache(context, layer, scratch), slots_(context.shape(), context.block_tokens()) {}
 
 std::size_t ClusterCache::unit_count() const noexcept {
-  const std::size_t clusters = layer_.index.image.memory.chunk_count() * context_.layout().chunk_clusters;
+  const std::size_t clusters =
+      layer_.index.image.memory.chunk_count() * context_.layout().chunk_clusters;
   return std::max<std::size_t>(1, clusters) * context_.shape().kv_heads;
 }
 

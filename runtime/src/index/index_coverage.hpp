@@ -28,7 +28,7 @@ class IndexCoverage {
     std::size_t trained = 0;
     std::size_t fresh_end = 0;
   };
-  /// What a saved index has to say of its coverage. No coding may have been lost.
+  /// The part of a coverage that is saved with an index. No coding may have been lost.
   [[nodiscard]] State state() const { return {tokens_, batches_, trained_, fresh_end_}; }
   /// The coverage of an index that was saved.
   [[nodiscard]] static IndexCoverage of(State saved);
@@ -37,7 +37,7 @@ class IndexCoverage {
 
   /// A new index of `built`.
   void start(TokenRange built);
-  /// There is no index any more. What the codebook was trained on stays known.
+  /// There is no index any more. trained() stays.
   void clear() noexcept;
   /// Tokens up to `end` are being coded; they are a batch of their own or belong to the last one.
   void extend_to(std::size_t end, bool as_batch);

@@ -21,7 +21,7 @@ namespace terrace {
 struct IndexPart {
   TokenRange chunks;        ///< numbers of chunks
   bool with_fixed = false;  ///< the fixed part, too
-  /// Whether what the chunks hold is still needed. What the fixed part holds always is.
+  /// Whether the bytes of the chunks are still needed. Those of the fixed part always are.
   bool keeps_chunks = true;
 };
 

@@ -46,12 +46,12 @@ class IndexRefresh {
   IndexBuilder& builder_;
   IndexUpkeep& upkeep_;
 
-  Layer* layer_ = nullptr;  ///< null = no refresh is under way
-  IndexImage next_;         ///< is to take over
-  HostRows rows_;                     ///< that it is built of
-  std::vector<std::byte*> blocks_;    ///< the layer's on the host: rows there do not change
-  TokenRange under_way_;              ///< what is being built or added; once done, the last
-  std::size_t begun_at_ = 0;          ///< the sequence's length when that began
+  Layer* layer_ = nullptr;          ///< null = no refresh is under way
+  IndexImage next_;                 ///< is to take over
+  HostRows rows_;                   ///< that it is built of
+  std::vector<std::byte*> blocks_;  ///< the layer's on the host: rows there do not change
+  TokenRange under_way_;            ///< what is being built or added; once done, the last
+  std::size_t begun_at_ = 0;        ///< the sequence's length when that began
   Ticket done_;
   Status result_;  ///< written by the work, read after it is done
   std::atomic<bool> cancelled_{false};

@@ -46,7 +46,8 @@ Status StreamedIndexes::prefetch(Layer& layer, std::size_t position) {
   TERRACE_TRY(stage.memory.table().flush(queue));
   extents_.clear();
   const TokenRange chunks{0, divide_up(index.image.coverage.tokens().size(), layout.chunk_tokens)};
-  std::size_t bytes = append_chunk_copies(layout, index.image.memory, stage.memory, chunks, extents_);
+  std::size_t bytes =
+      append_chunk_copies(layout, index.image.memory, stage.memory, chunks, extents_);
   if (layout.fixed_bytes > 0) {
     extents_.push_back({stage.memory.fixed(), index.image.memory.fixed(), layout.fixed_bytes});
     bytes += layout.fixed_bytes;

@@ -11,7 +11,7 @@
 
 namespace terrace {
 
-/// What a policy does with the rows of a prefix depends on: indexes of other settings are no use.
+/// Returns the settings that indexes depend on, as a text: indexes with another text are no use.
 [[nodiscard]] std::string index_identity(const RuntimeState& runtime);
 
 /// Returns the parts. Nothing is being coded, and no coding is lost.

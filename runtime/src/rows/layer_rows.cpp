@@ -34,6 +34,7 @@ std::size_t LayerRows::missing_pages(std::size_t blocks) const noexcept {
 }
 
 void LayerRows::trim(std::size_t blocks) {
+  if (first_lost_ >= blocks) first_lost_.reset();
   places_.resize(std::min(places_.size(), blocks));
   forget_pages_from(blocks);
 }
@@ -142,12 +143,18 @@ Status LayerRows::bring_some(std::span<const std::uint32_t> blocks) {
   for (std::size_t i = 0; i < pages.size(); ++i) {
     if (!pages[i].status) {
       if (first) first = pages[i].status;
+      note_lost(blocks[i], pages[i].status.error().code);
       continue;
     }
     host_.set(blocks[i], pages_.fill(blocks[i], pages[i].host));
     --away_;
   }
   return first;
+}
+
+void LayerRows::note_lost(std::uint32_t block, Errc code) {
+  const bool may_come = code == Errc::not_ready || code == Errc::cancelled;
+  if (!may_come) first_lost_ = std::min(first_lost_.value_or(block), block);
 }
 
 void LayerRows::list_idle(std::size_t blocks, std::vector<IdlePage>& idle) {

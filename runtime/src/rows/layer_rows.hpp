@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -69,6 +70,10 @@ class LayerRows {
   /// Reads those of the blocks that are away. Errors: out_of_memory naming host.memory, those of
   /// the store. Blocks that have arrived stay, and those that have not are away as before.
   Status bring(std::span<const std::uint32_t> blocks);
+
+  /// The first block with rows that the store could not give back; none where it gave all that were
+  /// asked for.
+  [[nodiscard]] std::optional<std::uint32_t> first_lost() const noexcept { return first_lost_; }
 
   /// A page that may leave. A page with a greater `wanted` was wanted later.
   struct IdlePage {
@@ -163,6 +168,8 @@ class LayerRows {
   [[nodiscard]] std::byte* on_host(std::size_t block) const noexcept { return host_[block]; }
   [[nodiscard]] BlockTable host_table() const noexcept { return table(host_.data()); }
   Status bring_some(std::span<const std::uint32_t> blocks);
+  /// The store's answer for a block was an error.
+  void note_lost(std::uint32_t block, Errc code);
   void forget_pages_from(std::size_t block);
   [[nodiscard]] BlockTable table(std::byte* const* blocks) const noexcept;
   [[nodiscard]] StoreRows store_of(const KvTensors& source, TokenRange all, TokenRange some,
@@ -186,6 +193,7 @@ class LayerRows {
   std::vector<std::uint32_t> keepers_;  ///< HostRows that keep it on the host
   std::vector<std::uint64_t> wanted_;   ///< when it was wanted last, by the runtime's count
   std::size_t away_ = 0;
+  std::optional<std::uint32_t> first_lost_;
 };
 
 }  // namespace terrace

@@ -84,6 +84,11 @@ Result<PublishReport> Sequence::publish(const PrefixQuery& query) {
   return tl::unexpected(written.error());
 }
 
+std::size_t Sequence::readable_tokens() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->readable_tokens();
+}
+
 Status Sequence::read_rows(LayerId layer, HeadId head, std::span<const std::uint32_t> positions,
                            std::span<std::byte> target) {
   return call(*state_, "read_rows",

@@ -309,6 +309,16 @@ Status SequenceState::read_rows(LayerId id, HeadId head, std::span<const std::ui
   return {};
 }
 
+std::size_t SequenceState::readable_tokens() const noexcept {
+  std::size_t tokens = parts.context.length;
+  for (const auto& layer : parts.layers) {
+    if (const auto lost = layer->rows.first_lost()) {
+      tokens = std::min(tokens, *lost * parts.context.block_tokens());
+    }
+  }
+  return tokens;
+}
+
 StepSelection SequenceState::selection(LayerId id) const noexcept {
   if (index(id) >= parts.layers.size()) return {};
   const SequenceContext& context = parts.context;

@@ -39,6 +39,7 @@ class SequenceState {
   Status start_as_twin(const SequenceState& other);
   Status read_rows(LayerId layer, HeadId head, std::span<const std::uint32_t> positions,
                    std::span<std::byte> target);
+  [[nodiscard]] std::size_t readable_tokens() const noexcept;
   [[nodiscard]] StepSelection selection(LayerId layer) const noexcept;
   Result<ClusteringReport> clustering();
   void reset_counters() noexcept;

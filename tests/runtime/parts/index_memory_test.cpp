@@ -52,7 +52,7 @@ TEST_F(SharedIndexMemory, IsCopiedWhereItIsWrittenAlone) {
   EXPECT_FALSE(memory_.shares(layout, {.chunks = {5, 6}}));
   fill(memory_, 5, 99);
   EXPECT_EQ(first_byte(twin_, 5), 15);
-  // The slab is a unit. What lies in it keeps its bytes, other slabs stay shared.
+  // The slab is a unit. Its other chunks keep their bytes, other slabs stay shared.
   EXPECT_EQ(first_byte(memory_, 4), 14);
   EXPECT_NE(memory_.chunk(4), twin_.chunk(4));
   EXPECT_EQ(memory_.chunk(chunks_of_slab - 1), twin_.chunk(chunks_of_slab - 1));
@@ -77,7 +77,7 @@ TEST_F(SharedIndexMemory, GoesWithItsLastOwner) {
   ASSERT_TRUE(memory_.own(*backend_, layout, {.chunks = {0, 1}}));
   const std::size_t slab = chunks_of_slab * chunk_bytes;
   EXPECT_EQ(in_use(), before + slab);
-  // Work may still read the old memory, whoever else has given it up.
+  // Work may still read the old memory, though the twin has given it up.
   twin_.reset();
   EXPECT_EQ(in_use() + PointerTable::bytes_for(2 * chunks_of_slab), before + slab);
   memory_.forget_old_copies();

@@ -78,8 +78,7 @@ Result<std::vector<bool>> ChunkStore::has(std::span<const ChunkKey> chunks) {
 }
 
 Result<std::vector<std::byte>> ChunkStore::read(const Manifest& manifest, const Part& part) {
-  TERRACE_ASSIGN(std::vector<std::byte> bytes,
-                 calls_.read(page_key(manifest.chunk(), part.name)));
+  TERRACE_ASSIGN(std::vector<std::byte> bytes, calls_.read(page_key(manifest.chunk(), part.name)));
   if (bytes.size() == part.bytes &&
       part_checksum(manifest.chunk(), part.name, bytes) == part.checksum) {
     return bytes;

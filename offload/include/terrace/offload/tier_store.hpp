@@ -11,8 +11,8 @@
 namespace terrace::offload {
 
 struct TierStoreOptions {
-  std::string path;         ///< of the file
-  std::uint64_t bytes = 0;  ///< of the file, which are taken from the disk at once
+  std::string path;                   ///< of the file
+  std::uint64_t bytes = 0;            ///< of the file, which are taken from the disk at once
   std::uint64_t page_bytes = 65'536;  ///< of the smallest pages that will fill it
 };
 
@@ -21,8 +21,8 @@ inline constexpr std::uint64_t scratch_owners = std::uint64_t{1} << 16;
 
 /// Opens a store in a file of a disk. Where this process already has it open, all callers share the
 /// one store, and make sure that their keys differ. Scratch pages that a killed process has left
-/// are erased. When the store goes, its file goes, too, unless it has saved pages. A file with saved
-/// pages keeps its size, whatever size is asked for.
+/// are erased. When the store goes, its file goes, too, unless it has saved pages. A file with
+/// saved pages keeps its size, whatever size is asked for.
 ///
 /// Threads  any
 /// Errors   invalid_argument: no size; unsupported: the path is of something else than a file;

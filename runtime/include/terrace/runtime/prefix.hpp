@@ -20,7 +20,7 @@
 
 namespace terrace {
 
-/// What rows stand for, beside tokens. Rows of other models, adapters or shapes are never found.
+/// The model that rows are of. Rows of other models, adapters or shapes are never found.
 struct PrefixOptions {
   std::string model = {};  ///< a digest of the weights; empty = prefixes are neither kept nor found
   std::string adapter = {};        ///< a digest of the adapter's weights; empty = no adapter
@@ -29,13 +29,13 @@ struct PrefixOptions {
 };
 
 struct PrefixQuery {
-  /// From the sequence's first token on. A sequence needs a token after those that were found:
-  /// whoever computes logits of the last token asks for all tokens but that one.
+  /// From the sequence's first token on. The logits of the last
+  /// token are computed with its step: a caller that needs them leaves the last token out.
   std::span<const TokenId> tokens = {};
   std::string salt = {};  ///< a tenant's secret: others' prefixes are never found
 };
 
-/// What publishing a prefix has done.
+/// The result of publishing a prefix.
 struct PublishReport {
   std::size_t tokens = 0;   ///< that the store has now, of whole chunks
   std::size_t chunks = 0;   ///< that were written: the store had the others

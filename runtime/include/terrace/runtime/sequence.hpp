@@ -92,6 +92,12 @@ class Sequence {
   ///          full. The sequence is as before, and chunks that were written stay
   [[nodiscard]] Result<PublishReport> publish(const PrefixQuery& query);
 
+  /// Returns how many tokens, from the front, have rows that can be had: length(), or fewer after a
+  /// call or a step that could not read rows from the store below the host (corrupt, io_error,
+  /// invalid_argument: no such page). The sequence goes on from there: truncate() to so many
+  /// tokens, and give the rest again.
+  [[nodiscard]] std::size_t readable_tokens() const;
+
   /// Copies rows of a KV head, each from the tier that owns it: device for sinks and window, host
   /// for the middle.
   ///

@@ -31,7 +31,7 @@ class ChunkStore {
   ChunkStore(std::shared_ptr<Store> store, Duration deadline) noexcept
       : calls_(std::move(store), deadline) {}
 
-  /// Writes a chunk. Whoever looks for it finds all of it, or nothing.
+  /// Writes a chunk. It is found whole, or not at all.
   ///
   /// Errors   invalid_argument: those of Manifest::create; those of the store: out_of_memory where
   ///          it is full. Parts that were written are erased then

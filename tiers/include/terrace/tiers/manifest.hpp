@@ -21,7 +21,7 @@
 
 namespace terrace::tiers {
 
-/// What became of a part that was to be read.
+/// The state of a part that was to be read.
 enum class PartState : std::uint8_t {
   intact,
   lost,     ///< the store has no such page
@@ -29,7 +29,7 @@ enum class PartState : std::uint8_t {
   late,     ///< it was not there in time
 };
 
-/// What a chunk is good for.
+/// The use that can be made of a chunk.
 enum class ChunkUse : std::uint8_t {
   whole,
   without_index,  ///< rows and states are intact; the index is to be built anew

@@ -18,7 +18,7 @@
 namespace terrace::tiers {
 
 /// A secret that keeps the chunks of a tenant apart. Nothing formats or prints it, and no message
-/// has it. Keys depend on it, so whoever sees keys can try salts that are easy to guess: a salt of
+/// has it. Keys depend on it, so a reader of keys can try salts that are easy to guess: a salt of
 /// 16 random bytes or more is out of reach.
 class TenantSalt {
  public:

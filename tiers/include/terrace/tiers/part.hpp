@@ -18,7 +18,7 @@ enum class PartKind : std::uint32_t {
 };
 
 /// Names a part within its chunk. The number says which of several: of rows, the KV head; of an
-/// index, the piece; of states, whatever the engine numbers.
+/// index, the part that the policy numbers so; of states, the one that the engine numbers so.
 struct PartName {
   PartKind kind = PartKind::rows;
   std::uint32_t layer = 0;
@@ -42,8 +42,8 @@ struct Part {
                                           std::span<const std::byte> bytes) noexcept;
 
 /// Returns the key under which a Store keeps a part: the chunk's key, changed by a pattern that the
-/// name alone makes. Two parts of one chunk have different keys, and whoever wants parts of two
-/// chunks to meet has to find two chunks whose 128-bit keys differ by one given pattern.
+/// name alone makes. Two parts of one chunk have different keys. Parts of two chunks have one key
+/// only if the 128-bit keys of the chunks differ by one given pattern.
 [[nodiscard]] PageKey page_key(const ChunkKey& chunk, const PartName& name) noexcept;
 
 /// Returns the key under which a Store keeps the manifest of a chunk.
