@@ -434,6 +434,15 @@ constexpr std::array keys{
               .default_text = "",
               .meaning = "digest of the weights that rows in the file are of, for prefixes that "
                          "later sequences begin with; empty for none"},
+    ConfigKey{.name = "tier.adapter",
+              .kind = text,
+              .default_text = "",
+              .meaning = "digest of the adapter's weights that those rows are of; empty for no "
+                         "adapter"},
+    ConfigKey{.name = "tier.rope",
+              .kind = text,
+              .default_text = "",
+              .meaning = "all parameters of RoPE that those rows are of, in any words"},
     ConfigKey{.name = "tier.chunk_tokens",
               .kind = integer,
               .default_text = "256",

@@ -158,6 +158,8 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
   options.below_host.file = config.text("tier.nvme.path");
   options.below_host.file_bytes = config.size_bytes("tier.nvme.bytes");
   options.prefixes = {.model = config.text("tier.model"),
+                      .adapter = config.text("tier.adapter"),
+                      .rope = config.text("tier.rope"),
                       .chunk_tokens = config.integer("tier.chunk_tokens")};
   options.planning.iterations = config.integers_or_auto("planning.iterations");
   options.planning.limits = {.iterations_min = config.integer("planning.iterations_min"),

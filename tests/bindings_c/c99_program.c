@@ -98,6 +98,8 @@ static void use_sequence(terrace_sequence* sequence) {
   float row[2 * DIM] = {0};
   terrace_needs needs = TERRACE_NEEDS_INIT;
   terrace_sequence* twin = NULL;
+  terrace_prefix_query query = TERRACE_PREFIX_QUERY_INIT;
+  terrace_publish_report report = TERRACE_PUBLISH_REPORT_INIT;
   const char* text = NULL;
   EXPECT(terrace_sequence_length(sequence) == PROMPT + 1);
   EXPECT(terrace_sequence_phase(sequence) == TERRACE_PHASE_IDLE);
@@ -107,6 +109,9 @@ static void use_sequence(terrace_sequence* sequence) {
   EXPECT(terrace_sequence_read_rows(sequence, 0, 1, &position, 1, row, sizeof(row)) == TERRACE_OK);
   EXPECT(row[0] == keys[0][DIM] && row[DIM] == 1);
   EXPECT(terrace_sequence_counters(sequence, &text) == TERRACE_OK && text[0] == '{');
+  query.tokens = &position;
+  query.token_count = 1;
+  EXPECT(terrace_sequence_publish(sequence, &query, &report) == TERRACE_UNSUPPORTED);
   EXPECT(terrace_sequence_fork(sequence, &twin) == TERRACE_OK);
   EXPECT(terrace_sequence_truncate(twin, 5) == TERRACE_OK);
   EXPECT(terrace_sequence_pause(twin) == TERRACE_UNSUPPORTED);
@@ -123,10 +128,16 @@ int main(void) {
   terrace_queue* of_caller = NULL;
   terrace_queue* of_stream = NULL;
   terrace_sequence* sequence = NULL;
+  terrace_prefix_query query = TERRACE_PREFIX_QUERY_INIT;
+  size_t found = 1;
   EXPECT(strlen(terrace_version()) > 0 && terrace_abi_version() == TERRACE_ABI_VERSION);
   EXPECT(terrace_queue_open(runtime, &queue_options, &of_backend) == TERRACE_OK);
   EXPECT(terrace_queue_wrap_caller(runtime, &queue_options, &of_caller) == TERRACE_OK);
   EXPECT(terrace_queue_wrap_stream(runtime, NULL, &queue_options, &of_stream) != TERRACE_OK);
+  EXPECT(terrace_sequence_open_prefix(runtime, &sequence_options, &query, &sequence, &found) ==
+         TERRACE_OK);
+  EXPECT(found == 0);
+  terrace_sequence_close(sequence);
   EXPECT(terrace_sequence_open(runtime, &sequence_options, &sequence) == TERRACE_OK);
   EXPECT(terrace_runtime_sequences(runtime) == 1);
   fill();

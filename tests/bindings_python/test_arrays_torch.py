@@ -63,3 +63,28 @@ def test_an_output_in_which_tokens_share_memory_is_not_written():
         with pytest.raises(terrace.InvalidArgument, match="output has tokens that share memory"):
             step.attend(0, **{**good_layer(), "output": output})
     assert int((memory != 0).sum()) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_token_ids_may_be_tensors(tmp_path, dtype):
+    runtime = engine.open_runtime({"tier.nvme.path": tmp_path / "rows", "tier.model": "weights",
+                                   "tier.nvme.bytes": "8MiB", "tier.chunk_tokens": 32})
+    member = engine.Member(runtime.open_sequence(), 0)
+    member.sequence.begin_prompt(70)
+    engine.run_step(runtime, runtime.wrap_caller(), [member], [70])
+    tokens = torch.arange(70).to(dtype)
+    assert member.sequence.publish(tokens).tokens == 64
+    assert len(runtime.open_sequence(tokens.tolist())) == 64
+    assert len(runtime.open_sequence(torch.stack([tokens, tokens], 1)[:, 0])) == 64
+
+
+@pytest.mark.parametrize(("tokens", "message"), [
+    (torch.tensor([1, -5]), r"tokens[1] is -5: give a whole number from 0 to 4294967295"),
+    (torch.tensor([2**32]), r"tokens[0] is 4294967296: give a whole number from 0 to 4294967295"),
+    (torch.ones(3), "tokens is of f32: give whole numbers"),
+    (torch.ones(1, 3).long(), "tokens has 2 dimensions: give one, the tokens of one sequence"),
+])
+def test_tensors_that_are_no_token_ids_are_refused(tokens, message):
+    with pytest.raises(terrace.InvalidArgument) as raised:
+        engine.open_runtime().open_sequence(tokens)
+    assert str(raised.value) == message

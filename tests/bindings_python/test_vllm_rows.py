@@ -1,13 +1,15 @@
 """The sequences of vLLM's plugin, without vLLM: for all fates of pages, outputs are those of the
 rows that lie there now."""
 
+import gc
+
 import numpy as np
 import pytest
 import terrace
 import torch
 from engine import DIM, KV_HEADS, LAYERS, QUERY_HEADS, attend, open_runtime
-from terrace.vllm import plugin
-from terrace.vllm.ledger import Orders
+from terrace.vllm import plugin, serving
+from terrace.vllm.ledger import Orders, Prefix
 from terrace.vllm.pages import Layout, Pages
 from terrace.vllm.serving import Row, Serving, more_than_rows
 from terrace.vllm.settings import Settings
@@ -361,6 +363,97 @@ def test_a_sequence_that_a_pass_wants_does_not_make_room():
     assert engine.decode("huge") is None
     begin_with_old(engine, 4 * TOKENS)
     assert engine.decode("new") < 1e-5
+
+
+def with_file(path, **settings):
+    """An engine whose prompts a file keeps."""
+    return Engine(open_runtime({"tier.nvme.path": path, "tier.nvme.bytes": "8MiB",
+                                "tier.model": "weights", "tier.chunk_tokens": 32,
+                                "kv.block_tokens": 8, **settings}))
+
+
+IDS = np.arange(200, 300)
+
+
+def publish_old(engine, tokens=70, salt=None):
+    """A request "old" decodes two tokens and ends; nothing of it is laid aside."""
+    engine.add("old", tokens, list(range(-(-(tokens + 2) // TOKENS))))
+    for _ in range(2):
+        engine.decode("old")
+    ids = np.arange(200, 200 + tokens + 1)
+    engine.serving.obey(Orders(published=[Prefix("old", ids, salt)]), {"old"}, set())
+
+
+def ask(engine, ids=IDS, salt=None, known=0):
+    """Returns how many tokens the file has, which are laid aside then."""
+    assert not engine.serving.has_answers
+    engine.serving.obey(Orders(asked=[Prefix("new", ids, salt, known)]), set(), set())
+    assert engine.serving.has_answers
+    return engine.serving.report().found["new"]
+
+
+@pytest.mark.parametrize("policy", POLICIES[:-1])
+def test_a_later_process_is_brought_what_an_earlier_one_has_published(tmp_path, policy):
+    first = with_file(tmp_path / "rows", **{"retrieval.policy": policy})
+    publish_old(first, salt="user")
+    assert first.serving.stats().bytes_published > 64 * LAYERS * KV_HEADS * 2 * DIM * 4
+    rows = first.rows["old"]
+    first.serving.runtime.close()
+    del first
+    gc.collect()
+    second = with_file(tmp_path / "rows", **{"retrieval.policy": policy})
+    assert ask(second, salt="another") == 0
+    assert ask(second, salt="user") == 64
+    second.rows["new"] = rows[:, :, :64]
+    second.blocks["new"] = [20, 21, 22, 23, 24]
+    second.serving.bring("new", "prefix of new", 0, 64, second.blocks["new"])
+    brought = second.caches[:, second.blocks["new"]].clone()
+    second.write("new")
+    assert torch.equal(second.caches[:, second.blocks["new"]], brought)
+    for _ in range(3):
+        assert second.decode("new") < 1e-5
+    assert (second.serving.stats().rows_found, done(second)) == (64, (0, 0))
+
+
+def test_the_file_gives_nothing_that_is_known(tmp_path):
+    engine = with_file(tmp_path / "rows")
+    publish_old(engine)
+    assert ask(engine, known=64) == 0
+    assert ask(engine, IDS[:63], known=16) == 32
+    assert ask(engine, IDS + 1) == 0
+    assert engine.serving.runtime.sequences == 1  # "prefix of new"
+
+
+def test_a_full_file_ends_the_publishing_and_nothing_else(tmp_path, monkeypatch):
+    lines = []
+    monkeypatch.setattr(serving.LOG, "warning", lambda text, *args: lines.append(text % args))
+    engine = with_file(tmp_path / "rows", **{"tier.nvme.bytes": "1MiB"})
+    publish_old(engine, tokens=600)
+    publish_old(engine, tokens=600)
+    assert len(lines) == 1 and lines[0].startswith("Terrace publishes no more prefixes: ")
+    assert ask(engine, np.arange(200, 800)) > 0
+    engine.add("next", 70, list(range(5)))
+    assert engine.decode("next") < 1e-5
+
+
+def test_a_runtime_without_a_file_publishes_and_finds_nothing(monkeypatch):
+    lines = []
+    monkeypatch.setattr(serving.LOG, "warning", lambda text, *args: lines.append(text % args))
+    engine = Engine(open_runtime())
+    publish_old(engine)
+    assert len(lines) == 1 and "tier.nvme.path" in lines[0]
+    assert ask(engine) == 0
+
+
+def test_settings_keep_prefixes_with_a_file_and_a_model(tmp_path):
+    file = tmp_path / "settings.yaml"
+    file.write_text("tier: {nvme.path: /rows, chunk_tokens: 64, rope: words}\n")
+    read = Settings.read({"TERRACE_CONFIG": str(file)})
+    assert (read.model, read.rope, read.chunk_tokens) == ("", "words", 0)
+    file.write_text("tier: {model: weights, chunk_tokens: 64}\n")
+    assert Settings.read({"TERRACE_CONFIG": str(file)}).chunk_tokens == 0
+    file.write_text("tier: {nvme.path: /rows, model: weights, chunk_tokens: 64}\n")
+    assert Settings.read({"TERRACE_CONFIG": str(file)}).chunk_tokens == 64
 
 
 def test_pages_of_rounded_numbers_have_no_layout():

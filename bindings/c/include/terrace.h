@@ -311,6 +311,36 @@ TERRACE_API terrace_status terrace_sequence_open(terrace_runtime* runtime,
                                                  const terrace_sequence_options* options,
                                                  terrace_sequence** sequence);
 
+/* Tokens that sequences begin with, whose rows and indexes the file tier.nvme.path keeps: in whole
+ * chunks of tier.chunk_tokens tokens, for this process and later ones. Rows are found by all that
+ * they depend on: the tokens, the settings tier.model, tier.adapter and tier.rope, the shape, and
+ * the salt. */
+typedef struct terrace_prefix_query {
+  size_t size;
+  /* [token_count], from the sequence's first token on. A sequence needs a token after those that
+   * are found: a program that computes logits of the last token asks for all tokens but that one.
+   * NULL where token_count is 0. */
+  const uint32_t* tokens;
+  size_t token_count;
+  /* [salt_bytes], a tenant's secret: prefixes with another salt are never found. Any bytes, no zero
+   * byte at the end; NULL where salt_bytes is 0: no salt. */
+  const void* salt;
+  size_t salt_bytes;
+} terrace_prefix_query;
+#define TERRACE_PREFIX_QUERY_INIT {sizeof(terrace_prefix_query), NULL, 0, NULL, 0}
+
+/* As terrace_sequence_open, but the sequence begins with the longest stored prefix of the query's
+ * tokens, in whole chunks: terrace_sequence_length tells how many tokens these are, as does
+ * `found`, which may be NULL. Rows are loaded when a step selects them. The sequence is empty where
+ * nothing is found, the store fails, or no prefixes are kept (terrace_sequence_publish says why).
+ *
+ * Order    returns when what the next step needs is on the device
+ * Errors   those of terrace_sequence_open; `found` is 0 then */
+TERRACE_API terrace_status terrace_sequence_open_prefix(terrace_runtime* runtime,
+                                                        const terrace_sequence_options* options,
+                                                        const terrace_prefix_query* query,
+                                                        terrace_sequence** sequence, size_t* found);
+
 /* Closes it: its memory is given back at once, or when its open step has been closed. */
 TERRACE_API void terrace_sequence_close(terrace_sequence* sequence);
 
@@ -361,6 +391,32 @@ TERRACE_API int terrace_sequence_index_ready(const terrace_sequence* sequence);
 /* Waits until indexes are built. Errors: TERRACE_NOT_READY: past the setting `deadline`; those of
  * building, which is tried again. */
 TERRACE_API terrace_status terrace_sequence_await_indexes(terrace_sequence* sequence);
+
+/* The work of terrace_sequence_publish. */
+typedef struct terrace_publish_report {
+  size_t size;
+  size_t tokens;    /* that the store has now, of whole chunks */
+  size_t chunks;    /* that were written; the store had the others */
+  uint64_t bytes;   /* of rows and indexes that were written */
+  int32_t indexed;  /* 1: the store has indexes of all these tokens */
+  int32_t reserved; /* 0 */
+} terrace_publish_report;
+#define TERRACE_PUBLISH_REPORT_INIT {sizeof(terrace_publish_report), 0, 0, 0, 0, 0}
+
+/* Keeps the sequence's first tokens, which are the query's, as a prefix that
+ * terrace_sequence_open_prefix finds: the rows of whole chunks that the store lacks, and the
+ * indexes at their end. Terrace cannot check that the tokens are those whose rows the sequence has.
+ * Sets those fields that `report->size` has room for; `report` may be NULL.
+ *
+ * Order    returns when all is in the store
+ * Errors   TERRACE_UNSUPPORTED: no prefixes are kept: that needs tier.nvme.path, tier.model, a
+ *          policy that keeps rows on the host, and no retention; TERRACE_INVALID_ARGUMENT: not
+ *          idle, or more tokens than the sequence has; TERRACE_OUT_OF_MEMORY: the file is full;
+ *          TERRACE_NOT_READY; TERRACE_IO_ERROR. The sequence is as before, and chunks that were
+ *          written stay */
+TERRACE_API terrace_status terrace_sequence_publish(terrace_sequence* sequence,
+                                                    const terrace_prefix_query* query,
+                                                    terrace_publish_report* report);
 
 /* Copies rows of a KV head, from whichever tier has them.
  *

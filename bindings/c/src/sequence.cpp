@@ -1,5 +1,8 @@
 #include "terrace/runtime/sequence.hpp"
 
+#include <algorithm>
+#include <iterator>
+
 #include "handles.hpp"
 #include "json.hpp"
 #include "sized_struct.hpp"
@@ -44,6 +47,58 @@ Result<std::unique_ptr<terrace_sequence>> make_handle(std::shared_ptr<SharedRunt
   return handle;
 }
 
+/// A PrefixQuery with the tokens that it points to.
+struct ReadQuery {
+  std::vector<TokenId> tokens = {};
+  std::string salt = {};
+
+  [[nodiscard]] PrefixQuery query() const { return {.tokens = tokens, .salt = salt}; }
+};
+
+/// Errors: those of read_struct; invalid_argument: NULL where there are tokens, or bytes of salt.
+Result<ReadQuery> read_query(const terrace_prefix_query* given) {
+  constexpr std::size_t size_min = offsetof(terrace_prefix_query, salt);
+  TERRACE_ASSIGN(
+      const terrace_prefix_query query,
+      read_struct<terrace_prefix_query>(given, TERRACE_PREFIX_QUERY_INIT, size_min, "query"));
+  ReadQuery read;
+  if (query.token_count > 0) {
+    if (query.tokens == nullptr) return fail(Errc::invalid_argument, "query.tokens is NULL");
+    read.tokens.reserve(query.token_count);
+    std::transform(query.tokens, query.tokens + query.token_count, std::back_inserter(read.tokens),
+                   [](std::uint32_t id) { return TokenId{id}; });
+  }
+  if (query.salt_bytes > 0) {
+    if (query.salt == nullptr) return fail(Errc::invalid_argument, "query.salt is NULL");
+    read.salt.assign(static_cast<const char*>(query.salt), query.salt_bytes);
+  }
+  return read;
+}
+
+terrace_publish_report report_of(const PublishReport& report) {
+  return {.size = sizeof(terrace_publish_report),
+          .tokens = report.tokens,
+          .chunks = report.chunks,
+          .bytes = report.bytes,
+          .indexed = report.indexed ? 1 : 0,
+          .reserved = 0};
+}
+
+/// Makes a handle of the sequence that `open` returns of the runtime, unless the options' tokens
+/// have no room.
+template <typename Open>
+Result<std::unique_ptr<terrace_sequence>> open_sequence(terrace_runtime& runtime,
+                                                        const terrace_sequence_options* options,
+                                                        Open open) {
+  TERRACE_ASSIGN(const terrace_sequence_options read,
+                 read_optional_struct<terrace_sequence_options>(
+                     options, TERRACE_SEQUENCE_OPTIONS_INIT, "options"));
+  Runtime& opened = *runtime.shared->runtime;
+  TERRACE_TRY(check_room(opened, read.expected_tokens));
+  TERRACE_ASSIGN(auto sequence, open(opened));
+  return make_handle(runtime.shared, std::move(sequence));
+}
+
 terrace_needs needs_of(const SharedSequence& shared) {
   const RetrievalTraits& traits = shared.runtime->runtime->traits();
   terrace_needs needs = TERRACE_NEEDS_INIT;
@@ -69,13 +124,28 @@ terrace_status terrace_sequence_open(terrace_runtime* runtime,
     TERRACE_TRY(check_given(sequence, "terrace_sequence_open", "sequence"));
     *sequence = nullptr;
     TERRACE_TRY(check_given(runtime, "terrace_sequence_open", "runtime"));
-    TERRACE_ASSIGN(const terrace_sequence_options read,
-                   bindings::read_optional_struct<terrace_sequence_options>(
-                       options, TERRACE_SEQUENCE_OPTIONS_INIT, "options"));
-    Runtime& opened = *runtime->shared->runtime;
-    TERRACE_TRY(bindings::check_room(opened, read.expected_tokens));
-    TERRACE_ASSIGN(auto made, opened.open_sequence());
-    TERRACE_ASSIGN(auto handle, bindings::make_handle(runtime->shared, std::move(made)));
+    TERRACE_ASSIGN(auto handle, bindings::open_sequence(*runtime, options, [](Runtime& opened) {
+                     return opened.open_sequence();
+                   }));
+    *sequence = handle.release();
+    return {};
+  });
+}
+
+terrace_status terrace_sequence_open_prefix(terrace_runtime* runtime,
+                                            const terrace_sequence_options* options,
+                                            const terrace_prefix_query* query,
+                                            terrace_sequence** sequence, size_t* found) {
+  if (found != nullptr) *found = 0;
+  return guarded([&]() -> Status {
+    TERRACE_TRY(check_given(sequence, "terrace_sequence_open_prefix", "sequence"));
+    *sequence = nullptr;
+    TERRACE_TRY(check_given(runtime, "terrace_sequence_open_prefix", "runtime"));
+    TERRACE_ASSIGN(const bindings::ReadQuery read, bindings::read_query(query));
+    TERRACE_ASSIGN(auto handle, bindings::open_sequence(*runtime, options, [&](Runtime& opened) {
+                     return opened.open_sequence(read.query());
+                   }));
+    if (found != nullptr) *found = handle->shared->sequence->length();
     *sequence = handle.release();
     return {};
   });
@@ -137,6 +207,20 @@ int terrace_sequence_index_ready(const terrace_sequence* sequence) {
 terrace_status terrace_sequence_await_indexes(terrace_sequence* sequence) {
   return on_sequence("terrace_sequence_await_indexes", sequence,
                      [](Sequence& one) { return one.await_indexes(); });
+}
+
+terrace_status terrace_sequence_publish(terrace_sequence* sequence,
+                                        const terrace_prefix_query* query,
+                                        terrace_publish_report* report) {
+  return on_sequence("terrace_sequence_publish", sequence, [=](Sequence& one) -> Status {
+    TERRACE_ASSIGN(const bindings::ReadQuery read, bindings::read_query(query));
+    terrace_publish_report done = TERRACE_PUBLISH_REPORT_INIT;
+    // A report that cannot be written is refused before anything is published.
+    if (report != nullptr) TERRACE_TRY(bindings::write_struct(report, done, "report"));
+    TERRACE_ASSIGN(const PublishReport published, one.publish(read.query()));
+    done = bindings::report_of(published);
+    return report == nullptr ? Status() : bindings::write_struct(report, done, "report");
+  });
 }
 
 terrace_status terrace_sequence_read_rows(terrace_sequence* sequence, uint32_t layer,

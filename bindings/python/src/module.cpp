@@ -23,6 +23,7 @@ NB_MODULE(_core, module) {
   add_config(module);
   add_runtime(module);
   add_sequence(module);
+  add_prefix(module);
   add_step(module);
   module.def(
       "close_handles",

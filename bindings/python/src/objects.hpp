@@ -75,6 +75,7 @@ struct Hints {
 void add_config(nanobind::module_& module);
 void add_runtime(nanobind::module_& module);
 void add_sequence(nanobind::module_& module);
+void add_prefix(nanobind::module_& module);
 void add_step(nanobind::module_& module);
 
 /// Makes settings of None, a Config or a mapping of names to values.

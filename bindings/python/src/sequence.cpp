@@ -15,15 +15,6 @@ using namespace nb::literals;
 namespace terrace::python {
 namespace {
 
-Sequence open_sequence(Runtime& runtime, GivenNumber expected_tokens) {
-  terrace_sequence_options options = TERRACE_SEQUENCE_OPTIONS_INIT;
-  options.expected_tokens = read_number("expected_tokens", expected_tokens);
-  terrace_sequence* opened = nullptr;
-  runtime.handle->share(
-      [&](terrace_runtime* r) { return terrace_sequence_open(r, &options, &opened); });
-  return {hold<SequenceHandle>("the sequence", opened), runtime.shape};
-}
-
 Sequence fork(Sequence& sequence) {
   terrace_sequence* twin = nullptr;
   sequence.handle->use([&](terrace_sequence* s) { return terrace_sequence_fork(s, &twin); });
@@ -198,13 +189,6 @@ Made by Runtime.open_sequence, or fork. While it is in an open step, only its le
 needs may be read, and it may be closed.)");
   add_queries(cls);
   add_changes(cls);
-  nb::borrow<nb::class_<Runtime>>(nb::type<Runtime>())
-      .def("open_sequence", &open_sequence, nb::kw_only(), "expected_tokens"_a = 0,
-           nb::sig("def open_sequence(self, *, expected_tokens: int = 0) -> Sequence"),
-           R"(Opens an empty sequence. expected_tokens: how many it will have at most; 0: not
-known.
-
-Raises OutOfMemory, also if so many tokens would not fit in the granted device memory.)");
 }
 
 }  // namespace terrace::python

@@ -27,51 +27,12 @@ std::string shape_text(const Named& named) {
   return text_of(shape);
 }
 
-std::string text_of(nb::dlpack::dtype dtype) {
-  const auto code = static_cast<nb::dlpack::dtype_code>(dtype.code);
-  const std::string bits = std::to_string(dtype.bits);
-  switch (code) {
-    case nb::dlpack::dtype_code::Float:
-      return "f" + bits;
-    case nb::dlpack::dtype_code::Bfloat:
-      return "bf" + bits;
-    case nb::dlpack::dtype_code::Int:
-      return "i" + bits;
-    case nb::dlpack::dtype_code::UInt:
-      return "u" + bits;
-    case nb::dlpack::dtype_code::Complex:
-      return "complex" + bits;
-    case nb::dlpack::dtype_code::Bool:
-      return "bool";
-    default:
-      return "another type";
-  }
-}
-
 bool is_on_cuda(int device) {
   return device == nb::device::cuda::value || device == nb::device::cuda_managed::value;
 }
 
 [[noreturn]] void refuse(const Named& named, const std::string& why) {
   raise_invalid(std::string(named.name) + ' ' + why);
-}
-
-void check_place(const Named& named, bool on_cuda) {
-  const bool both = named.array.device == nb::device::cuda_managed::value;
-  const bool known = is_on_cuda(named.array.device) ||
-                     named.array.device == nb::device::cpu::value ||
-                     named.array.device == nb::device::cuda_host::value;
-  if (!known)
-    refuse(named,
-           "lies on a device that Terrace does not know: give memory of the host or of CUDA");
-  if (on_cuda && is_on_cuda(named.array.device) && !both && named.array.device_number != 0) {
-    refuse(named, "lies on device " + std::to_string(named.array.device_number) +
-                      " of CUDA, but Terrace works on device 0: move it there");
-  }
-  if (both || is_on_cuda(named.array.device) == on_cuda) return;
-  refuse(named, on_cuda
-                    ? "lies in memory of the host, but the backend is cuda: move it there"
-                    : "lies on a device of CUDA, but memory of the host is wanted: move it there");
 }
 
 void check_order(const Named& named) {
@@ -136,6 +97,45 @@ std::string name_of(terrace_dtype dtype) {
   return names.at(static_cast<std::size_t>(dtype));
 }
 
+std::string name_of(nb::dlpack::dtype dtype) {
+  const auto code = static_cast<nb::dlpack::dtype_code>(dtype.code);
+  const std::string bits = std::to_string(dtype.bits);
+  switch (code) {
+    case nb::dlpack::dtype_code::Float:
+      return "f" + bits;
+    case nb::dlpack::dtype_code::Bfloat:
+      return "bf" + bits;
+    case nb::dlpack::dtype_code::Int:
+      return "i" + bits;
+    case nb::dlpack::dtype_code::UInt:
+      return "u" + bits;
+    case nb::dlpack::dtype_code::Complex:
+      return "complex" + bits;
+    case nb::dlpack::dtype_code::Bool:
+      return "bool";
+    default:
+      return "another type";
+  }
+}
+
+void check_place(const Named& named, bool on_cuda) {
+  const bool both = named.array.device == nb::device::cuda_managed::value;
+  const bool known = is_on_cuda(named.array.device) ||
+                     named.array.device == nb::device::cpu::value ||
+                     named.array.device == nb::device::cuda_host::value;
+  if (!known)
+    refuse(named,
+           "lies on a device that Terrace does not know: give memory of the host or of CUDA");
+  if (on_cuda && is_on_cuda(named.array.device) && !both && named.array.device_number != 0) {
+    refuse(named, "lies on device " + std::to_string(named.array.device_number) +
+                      " of CUDA, but Terrace works on device 0: move it there");
+  }
+  if (both || is_on_cuda(named.array.device) == on_cuda) return;
+  refuse(named, on_cuda
+                    ? "lies in memory of the host, but the backend is cuda: move it there"
+                    : "lies on a device of CUDA, but memory of the host is wanted: move it there");
+}
+
 terrace_dtype read_dtype(GivenObject given) {
   for (const terrace_dtype dtype : {TERRACE_DTYPE_F32, TERRACE_DTYPE_F16, TERRACE_DTYPE_BF16}) {
     if (nb::isinstance<nb::str>(given.object) &&
@@ -150,7 +150,7 @@ terrace_dtype dtype_of(const Named& named) {
   for (const terrace_dtype dtype : {TERRACE_DTYPE_F32, TERRACE_DTYPE_F16, TERRACE_DTYPE_BF16}) {
     if (named.array.dtype == dlpack_dtype(dtype)) return dtype;
   }
-  refuse(named, "is of " + text_of(named.array.dtype) + ": give f32, f16 or bf16");
+  refuse(named, "is of " + name_of(named.array.dtype) + ": give f32, f16 or bf16");
 }
 
 void check_array(const Named& named, std::span<const std::size_t> shape, nb::dlpack::dtype dtype,
@@ -161,7 +161,7 @@ void check_array(const Named& named, std::span<const std::size_t> shape, nb::dlp
   }
   if (!fits) refuse(named, "has shape " + shape_text(named) + ": give " + text_of(shape));
   if (named.array.dtype != dtype) {
-    refuse(named, "is of " + text_of(named.array.dtype) + ": give " + text_of(dtype));
+    refuse(named, "is of " + name_of(named.array.dtype) + ": give " + name_of(dtype));
   }
   check_place(named, on_cuda);
   check_address(named);

@@ -21,6 +21,7 @@ struct Named {
 /// Reads the argument dtype. Errors: raises InvalidArgument unless it is f32, f16 or bf16.
 [[nodiscard]] terrace_dtype read_dtype(GivenObject given);
 [[nodiscard]] std::string name_of(terrace_dtype dtype);
+[[nodiscard]] std::string name_of(nanobind::dlpack::dtype dtype);
 
 /// Returns f32, f16 or bf16. Errors: raises InvalidArgument for another type.
 [[nodiscard]] terrace_dtype dtype_of(const Named& named);
@@ -28,6 +29,10 @@ struct Named {
 /// Reads an array, to write to it or not. Errors: raises InvalidArgument if it is not an array.
 [[nodiscard]] Array read_input(std::string_view name, GivenArray given);
 [[nodiscard]] Array read_output(std::string_view name, GivenArray given);
+
+/// Raises InvalidArgument unless the array lies in the required memory: a device of CUDA, or the
+/// host.
+void check_place(const Named& named, bool on_cuda);
 
 /// Raises InvalidArgument unless the array has this shape and type, lies in the required memory (a
 /// device of CUDA, or the host), is aligned to its numbers, has no negative stride, and has a

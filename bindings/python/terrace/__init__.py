@@ -20,7 +20,8 @@ terrace.hf is the cache for Hugging Face transformers.
 import atexit
 
 from terrace import _core
-from terrace._core import Config, Hints, Queue, Runtime, Sequence, Step, __version__
+from terrace._core import (Config, Hints, PublishReport, Queue, Runtime, Sequence, Step,
+                           __version__)
 from terrace.errors import (Cancelled, Corrupt, DeviceError, DeviceLost, Error, InternalError,
                             InvalidArgument, NotReady, OutOfMemory, SequencesFailed, StoreError,
                             Unsupported)
@@ -28,5 +29,6 @@ from terrace.errors import (Cancelled, Corrupt, DeviceError, DeviceLost, Error, 
 atexit.register(_core.close_handles)
 
 __all__ = ["Cancelled", "Config", "Corrupt", "DeviceError", "DeviceLost", "Error", "Hints",
-           "InternalError", "InvalidArgument", "NotReady", "OutOfMemory", "Queue", "Runtime",
-           "Sequence", "SequencesFailed", "Step", "StoreError", "Unsupported", "__version__"]
+           "InternalError", "InvalidArgument", "NotReady", "OutOfMemory", "PublishReport", "Queue",
+           "Runtime", "Sequence", "SequencesFailed", "Step", "StoreError", "Unsupported",
+           "__version__"]

@@ -11,6 +11,7 @@ docs/embedding-transformers.md says what is supported, and how to see that it he
 
 from terrace.hf.attention import NAME
 from terrace.hf.cache import TerraceCache
+from terrace.hf.digest import model_digest
 from terrace.stats import TerraceStats
 
-__all__ = ["NAME", "TerraceCache", "TerraceStats"]
+__all__ = ["NAME", "TerraceCache", "TerraceStats", "model_digest"]

@@ -13,8 +13,10 @@ import terrace
 from terrace.hf.attention import NAME
 from terrace.hf.columns import Columns
 from terrace.hf.new_rows import NewRows
+from terrace.hf.prefixes import columns_with, read_held, read_ids, tokens_of
 from terrace.hf.settings import settings_of
 from terrace.hf.shape import TYPES, dtype_of, refuse_encoder, shape_of
+from terrace.identity import rope_text
 from terrace.stats import TerraceStats, add_counters
 
 
@@ -111,7 +113,8 @@ class TerraceCache(Cache):
         device.memory; settings: others, with _ for the dots: cache_policy="lfu". config: a mapping
         of keys to values, or the path of a file that `terrace tune --write-config` wrote, over
         which the others win. If the model then runs with another cache, or without one, it attends
-        as by "sdpa".
+        as by "sdpa". With tier_nvme_path and tier_model, a digest of the weights (model_digest
+        computes one), begin and publish keep prefixes.
 
         Raises Unsupported for models and policies that cannot be served, InvalidArgument for
         settings.
@@ -121,6 +124,7 @@ class TerraceCache(Cache):
         named = {"retrieval.policy": policy, "retrieval.budget": budget,
                  "device.memory": device_memory}
         chosen = settings_of(config, named, settings, model.device)
+        chosen["tier.rope"] = chosen["tier.rope"] or rope_text(model.config)
         runtime = terrace.Runtime(chosen, **shape, dtype=dtype_of(model.dtype))
         cache = cls(runtime, draft_tokens=draft_tokens)
         model.set_attn_implementation(NAME)
@@ -311,6 +315,59 @@ class TerraceCache(Cache):
             is_as_before = len(sequence) == lengths[row] and prompt is None
             if not is_as_before and sequence.phase == "idle":
                 sequence.truncate(lengths[row])  # which ends a prompt, too
+
+    # ---- Prefixes
+
+    def begin(self, input_ids: torch.Tensor, *, attention_mask: torch.Tensor | None = None,
+              salt: str | bytes | None = None) -> int:
+        """Has the empty cache begin with the longest prefix of a prompt that was published.
+
+        input_ids: [rows, columns], the prompts that follow; attention_mask: the same, 0 where a
+        column is padding. salt: a tenant's secret. Returns how many columns were found in all rows;
+        the last one is always left to the model. generate() with the same input_ids computes the
+        others, as one prompt.
+
+        Raises InvalidArgument: the cache is not empty, or other tensors; OutOfMemory.
+        """
+        ids = read_ids(input_ids)
+        held = read_held(attention_mask, ids)
+        if self.columns.count:
+            raise terrace.InvalidArgument(f"the cache has {self.columns.count} columns: reset() it "
+                                          "before it begins with a prefix")
+        self.reset()
+        sequences = [self.runtime.open_sequence(tokens, salt=salt)
+                     for tokens in tokens_of(ids[:, :-1], held[:, :-1])]
+        if not any(map(len, sequences)):
+            return 0
+        count = columns_with([len(one) for one in sequences], held[:, :-1])
+        columns = Columns.of(held[:, :count])
+        for sequence, length in zip(sequences, columns.lengths()):
+            if length < len(sequence):
+                sequence.truncate(length)
+        self.sequences, self.columns = sequences, columns
+        self.expect_prompt(ids.shape[1] - count)
+        return count
+
+    def publish(self, input_ids: torch.Tensor, *,
+                salt: str | bytes | None = None) -> list[terrace.PublishReport]:
+        """Keeps the first columns of all rows as prefixes that begin() finds, in later processes,
+        too.
+
+        input_ids: [rows, columns], the tokens that the cache was given, as generate() returns them;
+        columns that the cache has not are left out. Terrace cannot check them. Returns a report of
+        each row.
+
+        Raises Unsupported: no prefixes are kept, which needs tier_nvme_path, tier_model and a
+        policy that keeps rows on the host; OutOfMemory: the file is full.
+        """
+        ids = read_ids(input_ids)
+        self._give_up()
+        if len(ids) != len(self.sequences):
+            raise terrace.InvalidArgument(f"input_ids has {len(ids)} rows, and the cache "
+                                          f"{len(self.sequences)}: give the tokens of all rows")
+        count = min(ids.shape[1], self.columns.count)
+        tokens = tokens_of(ids[:, :count], self.columns.held[:, :count])
+        return [sequence.publish(one, salt=salt) for sequence, one in zip(self.sequences, tokens)]
 
     # ---- Changes of the batch
 

@@ -6,6 +6,7 @@ chooses the rows that are Terrace's, and forward() attends layer by layer. The s
 terrace/vllm/scheduling.py; the two may be in different processes.
 """
 
+import copy
 import dataclasses
 import functools
 import logging
@@ -22,6 +23,7 @@ from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, ModelRunnerOutput
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 import terrace
+from terrace.identity import rope_text
 from terrace.vllm import scheduling
 from terrace.vllm.ledger import Orders
 from terrace.vllm.pages import Layout, Pages
@@ -43,6 +45,14 @@ def install(settings: Settings) -> None:
     if not hasattr(GPUModelRunner.execute_model, "terrace"):
         GPUModelRunner.execute_model = _announcing(GPUModelRunner.execute_model)
         GPUModelRunner.sample_tokens = _reporting(GPUModelRunner.sample_tokens)
+
+
+def chunk_tokens(config) -> int:
+    """Returns the tokens of the chunks that a model's prefixes are kept by; 0: none are kept.
+
+    Heads that are in several processes would need a file each, and names of their own in it.
+    """
+    return _settings.chunk_tokens if config.parallel_config.world_size == 1 else 0
 
 
 # ---- Which pass is under way
@@ -70,7 +80,7 @@ def _announcing(execute_model):
     @functools.wraps(execute_model)
     def announced(self, scheduler_output, *args, **kwargs):
         global _pass
-        _obey(getattr(self, "terrace", None), scheduler_output)
+        _obey(self, scheduler_output)
         _pass = _Pass(self, scheduler_output)
         try:
             return _with_report(self, execute_model(self, scheduler_output, *args, **kwargs))
@@ -94,20 +104,26 @@ def _reporting(sample_tokens):
     return reported
 
 
-def _obey(serving: Serving | None, scheduled) -> None:
+def _obey(runner, scheduled) -> None:
+    orders = getattr(scheduled, "terrace", Orders())
+    serving = _answering(runner) if orders.asked else getattr(runner, "terrace", None)
     if serving is None:
         return
     gone = {*scheduled.finished_req_ids, *scheduled.scheduled_cached_reqs.resumed_req_ids,
             *(scheduled.preempted_req_ids or ())}
     loads = getattr(scheduled.kv_connector_metadata, "loads", [])
-    serving.obey(getattr(scheduled, "terrace", Orders()), gone, {load.source for load in loads})
+    serving.obey(orders, gone, {load.source for load in loads})
 
 
 def _with_report(runner, output):
     serving = getattr(runner, "terrace", None)
-    is_own = isinstance(output, ModelRunnerOutput) and output is not EMPTY_MODEL_RUNNER_OUTPUT
-    if serving is not None and is_own:
-        output.terrace = serving.report()
+    if serving is None or not isinstance(output, ModelRunnerOutput):
+        return output
+    if output is EMPTY_MODEL_RUNNER_OUTPUT:
+        if not serving.has_answers:
+            return output
+        output = copy.copy(output)
+    output.terrace = serving.report()
     return output
 
 
@@ -159,6 +175,28 @@ def _ask_layout(layer: Attention) -> Layout | None:
     return Layout.ask(write, tokens, width // 2, layer.kv_cache.dtype)
 
 
+def _keys_for(config) -> terrace.Config:
+    """Returns the settings of a model's runtime."""
+    keys = _settings.config
+    keys["tier.model"] = _settings.model if chunk_tokens(config) else ""
+    keys["tier.rope"] = _settings.rope or rope_text(config.model_config.hf_config)
+    return keys
+
+
+def _answering(runner: GPUModelRunner) -> Serving | None:
+    """Returns the runner's Serving for requests that the file is asked for before any pass."""
+    context = runner.vllm_config.compilation_config.static_forward_context
+    layers = {name: layer for name, layer in context.items() if isinstance(layer, Attention)}
+    return _serving_of(runner, layers)
+
+
+def _serving_of(runner: GPUModelRunner, layers: dict[str, Attention]) -> Serving | None:
+    """Returns the runner's Serving, made when it is first wanted, for pages are there only then."""
+    if not hasattr(runner, "terrace"):
+        runner.terrace = _open_serving(runner.vllm_config, layers)
+    return runner.terrace
+
+
 def _open_serving(config, layers: dict[str, Attention]) -> Serving | None:
     """Returns the Serving of a model, or None, and logs why."""
     reason = _refusal(config, layers)
@@ -170,7 +208,7 @@ def _open_serving(config, layers: dict[str, Attention]) -> Serving | None:
         return None
     first = ordered[0]
     try:
-        runtime = terrace.Runtime(_settings.config, layers=len(ordered),
+        runtime = terrace.Runtime(_keys_for(config), layers=len(ordered),
                                   query_heads=first.num_heads, kv_heads=first.num_kv_heads,
                                   head_dim=first.head_size, dtype=_DTYPES[first.kv_cache.dtype])
     except terrace.Error as error:
@@ -239,7 +277,8 @@ class TerraceMetadataBuilder(CPUAttentionMetadataBuilder):
         return metadata
 
     def _plan(self, common_prefix_len, common) -> _Plan | None:
-        serving = self._serving(_pass.runner)
+        context = self.vllm_config.compilation_config.static_forward_context
+        serving = _serving_of(_pass.runner, {name: context[name] for name in self._layers})
         names = _pass.runner.input_batch.req_ids
         if serving is None or not _is_batch_of(common, _pass, names):
             return None
@@ -265,14 +304,6 @@ class TerraceMetadataBuilder(CPUAttentionMetadataBuilder):
         part, tokens = _part_of(common, rest)
         return dataclasses.replace(plan, rest_tokens=tokens,
                                    rest=super().build(common_prefix_len, part))
-
-    def _serving(self, runner) -> Serving | None:
-        """The runner's; made when it is first wanted, for pages are there only then."""
-        if not hasattr(runner, "terrace"):
-            context = self.vllm_config.compilation_config.static_forward_context
-            layers = {name: context[name] for name in self._layers}
-            runner.terrace = _open_serving(self.vllm_config, layers)
-        return runner.terrace
 
 
 @functools.cache

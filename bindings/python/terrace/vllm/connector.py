@@ -5,6 +5,10 @@
 
 Sequences of requests that have ended are kept, and those of requests that lost their pages. A
 request that begins with tokens of one gets its rows in its pages, and goes on with a fork of it.
+
+With the settings tier.nvme.path and tier.model, requests that have ended are also published to that
+file, which is asked where the sequences do not have all of a request: by this process or a later
+one (decision 0122).
 """
 
 import dataclasses
@@ -18,7 +22,7 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 import terrace
 from terrace.vllm import adapter, scheduling
-from terrace.vllm.ledger import Ledger
+from terrace.vllm.ledger import Ledger, Prefix
 
 LOG = logging.getLogger("vllm.terrace")
 MEMORY = "memory"
@@ -90,16 +94,19 @@ class TerraceConnector(KVConnectorBase_V1, SupportsHMA):
         if limit < self._block_tokens:
             LOG.warning("Terrace keeps no prompts: they need more %s than %d bytes", MEMORY,
                         self._memory)
+        self._ledger.chunk_tokens = adapter.chunk_tokens(self._vllm_config)
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
         self._found.pop(request.request_id, None)
-        is_empty = self._ledger is None or len(self._ledger.shelf) == 0
-        if is_empty or not _is_of_text(request):
+        if self._ledger is None or not _is_of_text(request):
             return 0, False
         # The last token has to be computed, and pages are filled as a whole.
         tokens = np.array(request.all_token_ids[:request.num_tokens - 1], np.int64)
         source, count = self._ledger.shelf.find(request.request_id, tokens, request.cache_salt)
         last = count // self._block_tokens * self._block_tokens
+        known = max(last, num_computed_tokens)
+        if self._ledger.asks(Prefix(request.request_id, tokens, request.cache_salt, known)):
+            return None, False  # the model's side answers with the next pass
         if last <= num_computed_tokens:
             return 0, False
         self._found[request.request_id] = source, last

@@ -11,7 +11,7 @@ from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.kv_cache_spec_registry import KVCacheSpecRegistry
 
-from terrace.vllm.ledger import Ledger
+from terrace.vllm.ledger import Ledger, Orders
 
 
 def install() -> None:
@@ -85,6 +85,9 @@ def _noting(update_from_output):
             held = {name: tokens for name, tokens in report.held.items()
                     if _decodes_to_its_end(self.requests.get(name))}
             ledger.note(dataclasses.replace(report, held=held))
+        if ledger is not None:
+            asked = getattr(scheduler_output, "terrace", Orders()).asked
+            ledger.settle(asked, None if report is None else report.found)
         return update_from_output(self, scheduler_output, model_runner_output, *args, **kwargs)
 
     return noted

@@ -12,7 +12,7 @@ import torch
 
 import terrace
 from terrace.stats import TerraceStats, add_counters, device_bytes
-from terrace.vllm.ledger import Orders, Report
+from terrace.vllm.ledger import Orders, Prefix, Report
 from terrace.vllm.pages import Pages
 from terrace.vllm.stats import VllmStats, servings
 
@@ -63,6 +63,8 @@ class Serving:
         self._given_back: dict[str, int] = {}
         self._lent: dict[str, int] = {}  # not reported yet, as those that were dropped
         self._dropped: list[str] = []
+        self._found: dict[str, int] = {}
+        self._publishes = True
         self._refused: set[str] = set()
         self._turn: Turn | None = None
         self._stats = VllmStats()
@@ -82,6 +84,8 @@ class Serving:
             if held is not None:
                 self._count(held.sequence)
                 self._laid_aside[name] = held.sequence
+        for prefix in orders.published:
+            self._publish(prefix)
         for name in orders.dropped:
             self._laid_aside.pop(name, None)
         self._forget(gone)
@@ -89,11 +93,18 @@ class Serving:
             newly = tokens - self._given_back.get(name, 0)
             self._stats.pages_given_back += newly // self.pages.block_tokens
             self._given_back[name] = tokens
+        for prefix in orders.asked:
+            self._found[prefix.name] = self._look_for(prefix)
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether a report is due even if the pass had no tokens."""
+        return bool(self._found)
 
     def report(self) -> Report:
         """Called after a pass."""
-        report = Report(self._lent, self._dropped)
-        self._lent, self._dropped = {}, []
+        report = Report(self._lent, self._dropped, self._found)
+        self._lent, self._dropped, self._found = {}, [], {}
         return report
 
     def _forget(self, names: set[str]) -> None:
@@ -304,6 +315,42 @@ class Serving:
             self._hold(name, twin, blocks)
         except terrace.Error as error:  # the rows will be taken from the pages, as others are
             LOG.debug("Terrace: request %s begins without a fork: %s", name, error)
+
+    # ---- Prefixes that the file below host memory keeps
+
+    def _look_for(self, prefix: Prefix) -> int:
+        """Lays a sequence aside that begins with tokens which the file has. Returns how many they
+        are; 0: no more than are known."""
+        try:
+            sequence = self._with_room(
+                lambda: self.runtime.open_sequence(prefix.tokens, salt=prefix.salt))
+        except terrace.Error as error:
+            LOG.warning("Terrace: the beginning of request %s cannot be looked for: %s",
+                        prefix.name, error)
+            return 0
+        found = len(sequence)
+        if found <= prefix.known:
+            sequence.close()
+            return 0
+        self._laid_aside[prefix.source] = sequence
+        self._stats.rows_found += found
+        return found
+
+    def _publish(self, prefix: Prefix) -> None:
+        """Has the file keep whole chunks of a request that has ended. A full file stays as it is:
+        nothing in it makes room."""
+        held = self._held.get(prefix.name)
+        sequence = self._laid_aside.get(prefix.name, held.sequence if held else None)
+        if sequence is None or not self._publishes:
+            return
+        try:
+            done = sequence.publish(prefix.tokens[:len(sequence)], salt=prefix.salt)
+            self._stats.bytes_published += done.bytes
+        except (terrace.OutOfMemory, terrace.Unsupported) as error:
+            self._publishes = False
+            LOG.warning("Terrace publishes no more prefixes: %s", error)
+        except terrace.Error as error:
+            LOG.warning("Terrace: request %s is not published: %s", prefix.name, error)
 
     # ---- Ends of requests
 

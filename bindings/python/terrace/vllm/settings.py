@@ -16,10 +16,17 @@ _FIXED = {"backend": "host", "retrieval.prompts": "exact"}
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """config: keys of the command line; min_tokens: shorter sequences are vLLM's."""
+    """config: keys of the command line; min_tokens: shorter sequences are vLLM's.
+
+    model, rope: the keys tier.model and tier.rope as they were given, because a model's runtime
+    gets others. chunk_tokens: of the chunks that prefixes are kept by; 0: the settings keep none.
+    """
 
     config: terrace.Config
     min_tokens: int = 2048
+    model: str = ""
+    rope: str = ""
+    chunk_tokens: int = 0
 
     @classmethod
     def read(cls, environment: Mapping[str, str] = os.environ) -> "Settings | None":
@@ -41,4 +48,6 @@ class Settings:
         if not given.isdecimal() or int(given) < 2:
             raise terrace.InvalidArgument(f"{MIN_TOKENS} is {given!r}: give a number of tokens "
                                           "from 2, or nothing")
-        return cls(config, int(given))
+        keeps = config["tier.model"] and config["tier.nvme.path"]
+        return cls(config, int(given), config["tier.model"], config["tier.rope"],
+                   int(config["tier.chunk_tokens"]) if keeps else 0)

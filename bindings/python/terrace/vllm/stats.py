@@ -15,7 +15,8 @@ class VllmStats:
     attention; vllm_tokens: with vLLM's, of sequences that are short or were refused, and of passes
     that broke off; exact_tokens: of such, where pages had been given back, exactly and slowly.
     rows_taken: tokens whose rows were copied from vLLM's pages; rows_brought: to them, by the
-    connector, so that vLLM need not compute them. mismatches: sequences that no longer matched the
+    connector, so that vLLM need not compute them. rows_found: tokens of prefixes that were found in
+    the file below host memory; bytes_published: written to it. mismatches: sequences that no longer matched the
     pages, and were copied again. pages_given_back: pages that vLLM got back before a request ended,
     because Terrace holds their rows. device_bytes: the most device memory that one sequence took,
     without pages. refused: requests that were left to vLLM, by the reason. of_sequences: the
@@ -28,6 +29,8 @@ class VllmStats:
     exact_tokens: int = 0
     rows_taken: int = 0
     rows_brought: int = 0
+    rows_found: int = 0
+    bytes_published: int = 0
     mismatches: int = 0
     pages_given_back: int = 0
     device_bytes: int = 0
@@ -41,6 +44,9 @@ class VllmStats:
         text = (f"{self.requests} requests, {self.tokens} tokens decoded by Terrace and "
                 f"{self.vllm_tokens} by vLLM, {self.pages_given_back} pages given back, "
                 f"{self.rows_brought} tokens brought; {self.of_sequences}")
+        if self.rows_found or self.bytes_published:
+            text += (f"; {self.rows_found} tokens found in the file, and "
+                     f"{self.bytes_published / 2**20:.1f} MiB published")
         refused = "".join(f"; {count} refused: {reason}" for reason, count in self.refused.items())
         return text + refused
 

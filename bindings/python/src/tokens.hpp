@@ -1,0 +1,21 @@
+// Ids of tokens, and the salt of a tenant, as Python gives them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "arguments.hpp"
+
+namespace terrace::python {
+
+/// Reads ids of tokens: one dimension of an array of whole numbers in memory of the host, or a list
+/// of whole numbers. Errors: raises InvalidArgument, which names the argument and a wrong id's
+/// place.
+[[nodiscard]] std::vector<std::uint32_t> read_tokens(std::string_view name, GivenObject given);
+
+/// Reads text, of which the bytes in UTF-8 are taken, or bytes; None is no salt. Errors: raises
+/// InvalidArgument, which never shows the salt.
+[[nodiscard]] std::string read_salt(GivenObject given);
+
+}  // namespace terrace::python
