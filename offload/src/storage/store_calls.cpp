@@ -42,7 +42,7 @@ Status StoreCalls::carry_out(StoreBatch& batch) {
   return waited;
 }
 
-Status StoreCalls::start(StoreBatch& batch) {
+Result<StoreTicket> StoreCalls::start(StoreBatch& batch) {
   forget_ended();
   const std::lock_guard lock(mutex_);
   StoreBatch& started = under_way_.emplace_back(std::exchange(batch, {}));
@@ -53,7 +53,7 @@ Status StoreCalls::start(StoreBatch& batch) {
     return tl::unexpected(ticket.error());
   }
   started.ticket = *ticket;
-  return {};
+  return ticket;
 }
 
 Result<std::vector<std::size_t>> StoreCalls::sizes_of(std::span<const PageKey> keys) {
@@ -84,18 +84,16 @@ Result<std::vector<Result<std::vector<std::byte>>>> StoreCalls::read_all(
     std::vector<std::byte>& bytes = (*memory)[i];
     bytes.resize(found.bytes);
     asked.push_back(i);
-    get.requests.push_back({.verb = PageVerb::get,
-                            .key = keys[i],
-                            .data = bytes.data(),
-                            .bytes = bytes.size()});
+    get.requests.push_back(
+        {.verb = PageVerb::get, .key = keys[i], .data = bytes.data(), .bytes = bytes.size()});
   }
   if (asked.empty()) return pages;
   TERRACE_TRY(carry_out(get));
   for (std::size_t n = 0; n < asked.size(); ++n) {
     const Status& status = get.requests[n].status;
     std::vector<std::byte>& bytes = (*memory)[asked[n]];
-    pages[asked[n]] = status ? Result<std::vector<std::byte>>(std::move(bytes))
-                             : tl::unexpected(status.error());
+    pages[asked[n]] =
+        status ? Result<std::vector<std::byte>>(std::move(bytes)) : tl::unexpected(status.error());
   }
   return pages;
 }
