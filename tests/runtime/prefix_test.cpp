@@ -181,6 +181,14 @@ class PrefixStore : public ::testing::Test {
     return found(scenario_, query);
   }
 
+  /// Keys of the chunks of a query.
+  [[nodiscard]] std::vector<tiers::ChunkKey> keys_of(const PrefixQuery& query) const {
+    auto chunks = tiers::ChunkLibrary::share({.store = shelf_.store, .deadline = patience}).value();
+    const auto library = PrefixLibrary::open(scenario_.runtime, "", std::move(chunks)).value();
+    return library->names_of(query)->chunks;
+  }
+
+  static constexpr Duration patience = std::chrono::seconds{10};
   Scenario scenario_;
   Shelf shelf_;
   std::vector<TokenId> tokens_ = tokens_of(prompt);
@@ -232,8 +240,7 @@ TEST_F(PrefixStore, WritesEachChunkOnce) {
 TEST_F(PrefixStore, EndsTheRunWhereAPartIsGone) {
   publish(scenario_, {.tokens = tokens_});
   const auto runtime = scenario_.open();
-  const auto library = PrefixLibrary::open(scenario_.runtime, "").value();
-  const auto keys = library->keys_of({.tokens = tokens_}).value();
+  const std::vector<tiers::ChunkKey> keys = keys_of({.tokens = tokens_});
   const PageKey part = tiers::page_key(keys[4], PrefixLibrary::rows_of(1));
   offload::StoreCalls calls(shelf_.store, std::chrono::seconds{10});
   ASSERT_TRUE(calls.erase({&part, 1}));
