@@ -67,8 +67,9 @@ Result<TenantId> ChunkLibrary::tenant_of(const TenantSalt& salt) {
   return tenants_.try_emplace(digest, static_cast<TenantId>(next)).first->second;
 }
 
-Status ChunkLibrary::learn(const FindRequest& request) {
-  if (knows_all_) return {};
+Result<std::optional<Error>> ChunkLibrary::learn(const FindRequest& request) {
+  std::optional<Error> unclear;
+  if (knows_all_) return unclear;
   std::vector<ChunkKey> unknown;
   {
     const std::lock_guard lock(mutex_);
@@ -80,7 +81,10 @@ Status ChunkLibrary::learn(const FindRequest& request) {
   for (std::size_t i = 0; i < unknown.size(); ++i) {
     const Result<Manifest>& manifest = manifests[i];
     // A damaged one is taken up, too, to be dropped for that reason.
-    if (!manifest && drop_reason(manifest.error()) != DropReason::corrupt) continue;
+    if (!manifest && drop_reason(manifest.error()) != DropReason::corrupt) {
+      if (!unclear && !drop_reason(manifest.error())) unclear = manifest.error();
+      continue;
+    }
     catalogue_->take_up({.root = request.root,
                          .tenant = request.tenant,
                          .key = unknown[i],
@@ -88,11 +92,11 @@ Status ChunkLibrary::learn(const FindRequest& request) {
                         manifest ? &*manifest : nullptr, request.now);
   }
   static_cast<void>(start_erasing());
-  return {};
+  return unclear;
 }
 
 LookUp ChunkLibrary::find_run(const FindRequest& request, std::uint64_t tokens) {
-  const Status learned = learn(request);
+  const Result<std::optional<Error>> learned = learn(request);
   LookUp look_up{.tenant = request.tenant};
   {
     const std::lock_guard lock(mutex_);
@@ -112,17 +116,16 @@ LookUp ChunkLibrary::find_run(const FindRequest& request, std::uint64_t tokens) 
         shared_from_this(),
         catalogue_->lease(request.keys.first(found.chunks[number_of(Tier::nvme)]), request.now));
   }
-  if (!learned && look_up.lease.chunks().empty()) {
-    amend(look_up, 0, learned.error());
-  } else {
+  if (!look_up.lease.chunks().empty()) {
     settle(look_up);
+  } else if (!learned || *learned) {
+    amend(look_up, 0, learned ? **learned : learned.error());
   }
   return look_up;
 }
 
 void ChunkLibrary::settle(LookUp& look_up) {
   const std::span<const ChunkKey> chunks = look_up.lease.chunks();
-  if (chunks.empty()) return;
   Result<ChunkRun> there = chunks_.find_run(chunks);
   if (!there) return amend(look_up, 0, there.error());
   look_up.run = std::move(there->chunks);

@@ -142,8 +142,8 @@ class ChunkLibrary : public std::enable_shared_from_this<ChunkLibrary> {
   /// or, with none of them, as a miss for that reason.
   void amend(LookUp& look_up, std::size_t usable, const Error& why);
 
-  /// Returns which of the chunks are there, without counting a look-up. Errors: not_ready past the
-  /// deadline.
+  /// Returns which of the chunks are there, as far as the store says so, without counting a
+  /// look-up. Errors: not_ready past the deadline.
   [[nodiscard]] Result<std::vector<bool>> has(const FindRequest& request);
   /// Leases those of the chunks that are there.
   [[nodiscard]] ChunkLease lease(const FindRequest& request);
@@ -182,9 +182,11 @@ class ChunkLibrary : public std::enable_shared_from_this<ChunkLibrary> {
   static Result<std::shared_ptr<ChunkLibrary>> make(const ChunkLibraryOptions& options);
   /// Takes up what the pages of a file are.
   Status take_stock(std::span<const PageKey> pages);
-  /// Asks the store for chunks that the directory does not know.
-  Status learn(const FindRequest& request);
+  /// Asks the store for chunks that the directory does not know. Returns why one of them may be
+  /// there all the same. Errors: not_ready past the deadline.
+  Result<std::optional<Error>> learn(const FindRequest& request);
   void return_lease(std::span<const ChunkKey> chunks) noexcept;
+  /// Reads the manifests of the chunks that the directory has found.
   void settle(LookUp& look_up);
   /// With the mutex: starts to erase the pages of chunks that went.
   [[nodiscard]] Result<StoreTicket> start_erasing();
