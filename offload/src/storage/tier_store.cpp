@@ -30,7 +30,7 @@ void remove_file(const std::string& path) noexcept {
   fs::remove(path, gone);
 }
 
-/// Erases scratch pages of a process that has ended. What cannot be erased goes with the file.
+/// Erases scratch pages of a process that has ended. Pages that cannot be erased go with the file.
 void erase_scratch(Store& store, std::span<const PageKey> keys, Duration patience) {
   std::vector<PageRequest> requests;
   for (const PageKey& key : keys) requests.push_back({.verb = PageVerb::erase, .key = key});

@@ -1,4 +1,4 @@
-// What a runtime knows of prefixes: how their chunks are named, and where they are kept.
+// A runtime's knowledge of prefixes: how their chunks are named, and where they are kept.
 #pragma once
 
 #include <memory>

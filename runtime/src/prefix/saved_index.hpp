@@ -11,7 +11,8 @@
 
 namespace terrace {
 
-/// What a policy does with the rows of a prefix depends on: indexes of other settings are no use.
+/// Names all that a policy's index of a prefix depends on beside its rows: indexes of other
+/// settings are no use.
 [[nodiscard]] std::string index_identity(const RuntimeState& runtime);
 
 /// Returns the parts. Nothing is being coded, and no coding is lost.

@@ -1,5 +1,5 @@
-// What a library knows of its store: a directory of one tier, which parts each chunk has, and who
-// reads chunks. It moves no bytes: it says which pages are to be erased.
+// The knowledge of a library about its store: a directory of one tier, which parts each chunk has,
+// and who reads chunks. It moves no bytes: it says which pages are to be erased.
 #pragma once
 
 #include <cstdint>

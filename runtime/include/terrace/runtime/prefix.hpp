@@ -20,7 +20,8 @@
 
 namespace terrace {
 
-/// What rows stand for, beside tokens. Rows of other models, adapters or shapes are never found.
+/// The things that rows stand for, beside tokens. Rows of other models, adapters or shapes are
+/// never found.
 struct PrefixOptions {
   std::string model = {};  ///< a digest of the weights; empty = prefixes are neither kept nor found
   std::string adapter = {};        ///< a digest of the adapter's weights; empty = no adapter
@@ -29,8 +30,8 @@ struct PrefixOptions {
 };
 
 struct PrefixQuery {
-  /// From the sequence's first token on. A sequence needs a token after those that were found:
-  /// whoever computes logits of the last token asks for all tokens but that one.
+  /// From the sequence's first token on. A sequence needs a token after those that were found: an
+  /// engine that computes logits of the last token asks for all tokens but that one.
   std::span<const TokenId> tokens = {};
   std::string salt = {};  ///< a tenant's secret: others' prefixes are never found
 };
@@ -58,7 +59,7 @@ struct PrefixCounters {
   std::uint64_t bytes_resident = 0;  ///< of chunks that can be found now
 };
 
-/// What publishing a prefix has done.
+/// The work that publishing a prefix has done.
 struct PublishReport {
   std::size_t tokens = 0;   ///< that the store has now, of whole chunks
   std::size_t chunks = 0;   ///< that were written: the store had the others

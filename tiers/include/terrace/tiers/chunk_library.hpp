@@ -8,8 +8,8 @@
 //                                lease));
 //
 // A chunk that finds no room evicts others, as a whole: those that were used longest ago first, the
-// end of a prefix before its beginning. Chunks with a lease stay. Chunks are a cache: whoever needs
-// the store's room for bytes that are nowhere else takes it from them (make_room).
+// end of a prefix before its beginning. Chunks with a lease stay. Chunks are a cache: rows that
+// are nowhere else take room in the store from them (make_room).
 //
 // Each look-up is counted in one way: as it ended. A chunk that turns out to be damaged or gone is
 // dropped, so that the next look-up is a miss and not the same failure again. An error that may
@@ -70,7 +70,7 @@ class ChunkLease {
   std::vector<ChunkKey> chunks_;
 };
 
-/// What was found of a prefix.
+/// The result of a look-up of a prefix.
 struct LookUp {
   std::vector<Manifest> run = {};  ///< of whole chunks, from the front
   ChunkLease lease = {};           ///< of them, and maybe of chunks after them

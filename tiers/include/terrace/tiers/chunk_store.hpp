@@ -40,7 +40,7 @@ class ChunkStore {
   ChunkStore(std::shared_ptr<Store> store, Duration deadline) noexcept
       : calls_(std::move(store), deadline) {}
 
-  /// Writes a chunk. Whoever looks for it finds all of it, or nothing. Nothing may change the parts
+  /// Writes a chunk. A look-up finds all of it, or nothing. Nothing may change the parts
   /// meanwhile, nor while the store is still at them past the deadline.
   ///
   /// Errors   invalid_argument: those of Manifest::create; those of the store: out_of_memory where
