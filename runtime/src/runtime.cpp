@@ -39,6 +39,11 @@ Result<std::unique_ptr<Sequence>> Runtime::open_sequence(const PrefixQuery& quer
   return std::unique_ptr<Sequence>(new Sequence(std::move(state)));
 }
 
+PrefixCounters Runtime::prefix_counters() const {
+  const PrefixLibrary* const prefixes = state_->prefixes();
+  return prefixes == nullptr ? PrefixCounters{} : prefixes->counters();
+}
+
 Result<std::unique_ptr<Step>> Runtime::begin_step(std::span<const StepMember> members,
                                                   Queue& compute, const StepOptions& options) {
   TERRACE_TRY(state_->check_compute(compute));

@@ -89,19 +89,35 @@ Result<RuntimeState::Policies> RuntimeState::make_policies(const RuntimeOptions&
   return policies;
 }
 
-Status RuntimeState::open_store(RuntimeOptions& options) {
+Result<std::shared_ptr<tiers::ChunkLibrary>> RuntimeState::open_store(RuntimeOptions& options) {
   RowsBelowHost& below = options.below_host;
-  if (below.store != nullptr || below.file.empty()) return {};
-  const Result<std::shared_ptr<Store>> store =
-      offload::open_tier_store({.path = below.file,
-                                .bytes = below.file_bytes,
-                                .page_bytes = options.block_tokens * options.shape.token_bytes()});
-  if (!store) return tl::unexpected(store.error().while_doing("tier.nvme"));
-  below.store = *store;
+  const tiers::ChunkLibraryOptions library{
+      .store = below.store, .deadline = options.deadline, .seed = options.seed};
+  if (below.store != nullptr) {
+    if (options.prefixes.model.empty()) return nullptr;
+    return tiers::ChunkLibrary::share(library);
+  }
+  if (below.file.empty()) return nullptr;
+  const auto opened = tiers::ChunkLibrary::open_file(
+      {.path = below.file,
+       .bytes = below.file_bytes,
+       .page_bytes = options.block_tokens * options.shape.token_bytes()},
+      library);
+  if (!opened) return tl::unexpected(opened.error().while_doing("tier.nvme"));
+  below.store = (*opened)->store();
   // Other runtimes of the process may have the same file.
   static std::atomic<std::uint64_t> runtimes{0};
   below.owner = runtimes.fetch_add(1, std::memory_order_relaxed);
-  return {};
+  return opened;
+}
+
+std::function<bool(std::uint64_t bytes)> RuntimeState::room_maker(
+    const RowsBelowHost& below, const std::shared_ptr<tiers::ChunkLibrary>& chunks) {
+  return [store = below.store.get(), chunks](std::uint64_t bytes) {
+    // Another runtime may keep chunks in the store.
+    const auto library = chunks != nullptr ? chunks : tiers::ChunkLibrary::of(*store);
+    return library != nullptr && library->make_room(bytes) > 0;
+  };
 }
 
 Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions options,
@@ -113,7 +129,10 @@ Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions option
   TERRACE_ASSIGN(Policies policies, make_policies(options));
   TERRACE_ASSIGN(const IndexLayout layout, policies.retrieval->index_layout(options.shape));
   TERRACE_TRY(check_policy(options, policies.retrieval->traits(), layout));
-  if (!policies.retrieval->traits().keeps_everything) TERRACE_TRY(open_store(options));
+  std::shared_ptr<tiers::ChunkLibrary> chunks;
+  if (!policies.retrieval->traits().keeps_everything) {
+    TERRACE_ASSIGN(chunks, open_store(options));
+  }
   // Near the rows that they cluster.
   TERRACE_ASSIGN(auto threads,
                  offload::make_parallel({.threads = options.host_threads,
@@ -132,20 +151,28 @@ Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions option
   }
   TERRACE_ASSIGN(state->pages_, offload::HostPagePool::create(
                                     *state->backend, {.page_bytes = state->block_bytes()}));
-  if (const RowsBelowHost& below = state->options.below_host; below.store != nullptr) {
-    state->mover_ = std::make_unique<offload::PageMover>(
-        *state->pages_,
-        offload::PageMoverOptions{
-            .store = below.store, .owner = below.owner, .deadline = state->options.deadline});
-  }
-  state->limit_pages();
-  if (state->mover_ != nullptr && state->retention == nullptr &&
-      !state->options.prefixes.model.empty()) {
-    TERRACE_ASSIGN(state->prefixes_, PrefixLibrary::open(state->options, index_identity(*state)));
-  }
+  TERRACE_TRY(state->open_tiers(std::move(chunks)));
   // Names are checked now, not at the first prompt.
   if (!state->options.cache.none()) TERRACE_TRY(make_resident_cache(state->options.cache, 1, 1));
   return state;
+}
+
+Status RuntimeState::open_tiers(std::shared_ptr<tiers::ChunkLibrary> chunks) {
+  chunks_ = std::move(chunks);
+  if (const RowsBelowHost& below = options.below_host; below.store != nullptr) {
+    mover_ = std::make_unique<offload::PageMover>(
+        *pages_, offload::PageMoverOptions{.store = below.store,
+                                           .owner = below.owner,
+                                           .deadline = options.deadline,
+                                           .make_room = room_maker(below, chunks_)});
+  }
+  limit_pages();
+  if (mover_ == nullptr || chunks_ == nullptr || retention != nullptr ||
+      options.prefixes.model.empty()) {
+    return {};
+  }
+  TERRACE_ASSIGN(prefixes_, PrefixLibrary::open(options, index_identity(*this), chunks_));
+  return {};
 }
 
 void RuntimeState::limit_pages() noexcept {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -170,10 +171,17 @@ class RuntimeState {
   /// The policies that the options name, or bring. Errors: invalid_argument; unsupported where they
   /// do not go together.
   static Result<Policies> make_policies(const RuntimeOptions& options);
-  /// Opens the store that a file is named for.
-  static Status open_store(RuntimeOptions& options);
+  /// Opens the store that a file is named for, and its library. Returns the library of the store:
+  /// null where there is no store, or where chunks of a caller's store are not asked for.
+  static Result<std::shared_ptr<tiers::ChunkLibrary>> open_store(RuntimeOptions& options);
+  /// Has rows make room for themselves among the chunks that the store keeps.
+  static std::function<bool(std::uint64_t bytes)> room_maker(
+      const RowsBelowHost& below, const std::shared_ptr<tiers::ChunkLibrary>& chunks);
   RuntimeState(RuntimeOptions options, std::unique_ptr<Backend> backend, Policies policies,
                IndexLayout layout);
+
+  /// Makes what moves rows below the host, and what finds prefixes there.
+  Status open_tiers(std::shared_ptr<tiers::ChunkLibrary> chunks);
 
   /// With a store below the host, pages leave a part of the host's memory to other data.
   void limit_pages() noexcept;
@@ -186,6 +194,7 @@ class RuntimeState {
   std::unique_ptr<offload::SlotPool> cluster_blocks_;
   std::vector<std::unique_ptr<StepMemory>> step_memory_;  ///< that is not lent
   std::unique_ptr<offload::HostPagePool> pages_;
+  std::shared_ptr<tiers::ChunkLibrary> chunks_;  ///< that the store below the host keeps
   std::unique_ptr<offload::PageMover> mover_;
   std::unique_ptr<PrefixLibrary> prefixes_;
   std::atomic<std::uint64_t> wanted_{0};

@@ -123,6 +123,38 @@ TEST_F(Mover, KeepsAPageOnTheHostThatCannotBeWritten) {
   expect_bytes(pages[0].host, 1);
 }
 
+TEST_F(Mover, AsksForRoomInAFullStoreAndTriesAgain) {
+  const auto small = std::make_shared<doubles::MemoryStore>(
+      doubles::MemoryStoreOptions{.capacity_bytes = 2 * page_bytes});
+  StoreCalls calls(small, deadline);
+  constexpr PageKey other{.high = 99, .low = 1};
+  ASSERT_TRUE(calls.write({{other, std::vector<std::byte>(page_bytes)}}).has_value());
+  std::vector<std::uint64_t> asked;
+  bool frees = false;
+  mover_.reset();
+  const auto make_room = [&](std::uint64_t bytes) {
+    asked.push_back(bytes);
+    return frees && calls.erase({&other, 1}).has_value() && std::exchange(frees, false);
+  };
+  mover_ = std::make_unique<PageMover>(
+      *pool_,
+      PageMoverOptions{.store = small, .owner = 7, .deadline = deadline, .make_room = make_room});
+  std::vector<PageMover::Page> pages{filled(1), filled(2), filled(3)};
+  mover_->demote(std::span(pages).first(2));
+  EXPECT_TRUE(pages[0].status.has_value());
+  EXPECT_EQ(pages[1].status.error().code, Errc::out_of_memory);
+  EXPECT_THAT(asked, testing::ElementsAre(page_bytes));
+  frees = true;
+  mover_->demote(std::span(pages).subspan(1));
+  EXPECT_TRUE(pages[1].status.has_value());
+  EXPECT_EQ(pages[2].status.error().code, Errc::out_of_memory) << "nothing more could be freed";
+  EXPECT_THAT(asked, testing::ElementsAre(page_bytes, 2 * page_bytes, page_bytes));
+  EXPECT_EQ(small->usage().pages, 2U);
+  pool_->release(pages[1].host);
+  ASSERT_TRUE(mover_->promote(std::span(pages).subspan(1, 1)).has_value());
+  expect_bytes(pages[1].host, 2);
+}
+
 TEST_F(Mover, SaysOfEachPageWhetherItCouldBeRead) {
   std::vector<PageMover::Page> pages{filled(1), filled(2)};
   mover_->demote(pages);

@@ -96,6 +96,27 @@ TEST_F(TierStore, KeepsSavedPagesAndNoScratch) {
   EXPECT_FALSE(fs::exists(file()));
 }
 
+TEST_F(TierStore, NamesTheSavedPagesToTheCallThatOpensTheFile) {
+  std::vector<PageKey> named;
+  int calls = 0;
+  const TierStoreOptions options{
+      .path = file(), .bytes = bytes, .on_opened = [&](std::span<const PageKey> saved) {
+        ++calls;
+        named.assign(saved.begin(), saved.end());
+      }};
+  {
+    const auto store = open_tier_store(options).value();
+    EXPECT_TRUE(takes(*store, scratch));
+    EXPECT_TRUE(takes(*store, saved));
+    EXPECT_EQ(open_tier_store(options).value(), store);
+    EXPECT_EQ(calls, 1) << "it was open already";
+    EXPECT_THAT(named, ::testing::IsEmpty());
+  }
+  const auto store = open_tier_store(options).value();
+  EXPECT_EQ(calls, 2);
+  EXPECT_THAT(named, ::testing::ElementsAre(saved));
+}
+
 TEST_F(TierStore, TakesTheSizeThatIsAskedForWhereItHasNoPages) {
   const std::string copy = file() + ".left";
   {

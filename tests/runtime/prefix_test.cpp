@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <numeric>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "doubles/fault_store.hpp"
@@ -181,6 +184,14 @@ class PrefixStore : public ::testing::Test {
     return found(scenario_, query);
   }
 
+  /// Keys of the chunks of a query.
+  [[nodiscard]] std::vector<tiers::ChunkKey> keys_of(const PrefixQuery& query) const {
+    auto chunks = tiers::ChunkLibrary::share({.store = shelf_.store, .deadline = patience}).value();
+    const auto library = PrefixLibrary::open(scenario_.runtime, "", std::move(chunks)).value();
+    return library->names_of(query)->chunks;
+  }
+
+  static constexpr Duration patience = std::chrono::seconds{10};
   Scenario scenario_;
   Shelf shelf_;
   std::vector<TokenId> tokens_ = tokens_of(prompt);
@@ -232,8 +243,7 @@ TEST_F(PrefixStore, WritesEachChunkOnce) {
 TEST_F(PrefixStore, EndsTheRunWhereAPartIsGone) {
   publish(scenario_, {.tokens = tokens_});
   const auto runtime = scenario_.open();
-  const auto library = PrefixLibrary::open(scenario_.runtime, "").value();
-  const auto keys = library->keys_of({.tokens = tokens_}).value();
+  const std::vector<tiers::ChunkKey> keys = keys_of({.tokens = tokens_});
   const PageKey part = tiers::page_key(keys[4], PrefixLibrary::rows_of(1));
   offload::StoreCalls calls(shelf_.store, std::chrono::seconds{10});
   ASSERT_TRUE(calls.erase({&part, 1}));
@@ -289,6 +299,158 @@ TEST_F(PrefixStore, ThatIsFullKeepsTheChunksThatFitted) {
   const std::size_t tokens = found({.tokens = tokens_});
   EXPECT_GT(tokens, 0U);
   EXPECT_LT(tokens, kept);
+}
+
+TEST_F(PrefixStore, ThatIsFullGivesRoomToNewPrefixes) {
+  publish(scenario_, {.tokens = tokens_});
+  const std::uint64_t bytes = shelf_.store->usage().used_bytes;
+  const Shelf small(2 * bytes + bytes / 2);
+  keep_prefixes(scenario_, small);
+  const auto runtime = scenario_.open();  // remembers what was evicted
+  for (const std::uint32_t first : {1000U, 2000U, 3000U, 4000U}) {
+    const PublishReport report = publish(scenario_, {.tokens = tokens_of(prompt, first)});
+    EXPECT_EQ(report.tokens, kept);
+    EXPECT_TRUE(report.indexed);
+    EXPECT_EQ(found({.tokens = tokens_of(prompt, first)}), kept);
+  }
+  EXPECT_EQ(found({.tokens = tokens_of(prompt, 3000)}), kept);
+  EXPECT_EQ(found({.tokens = tokens_of(prompt, 1000)}), 0U);
+  const PrefixCounters counters = runtime->prefix_counters();
+  EXPECT_EQ(counters.look_ups, 6U);
+  EXPECT_EQ(counters.hits, 5U);
+  EXPECT_EQ(counters.misses.evicted, 1U);
+  EXPECT_EQ(counters.tokens_asked, 6 * prompt);
+  EXPECT_EQ(counters.tokens_found, 5 * kept);
+  EXPECT_GT(counters.chunks_evicted, kept / chunk_tokens);
+  EXPECT_GT(counters.bytes_resident, bytes);
+  EXPECT_LE(counters.bytes_resident, small.store->usage().used_bytes);
+}
+
+TEST_F(PrefixStore, KeepsWhatOpenSequencesBeganWith) {
+  scenario_.runtime.policy = "streaming";  // without indexes
+  publish(scenario_, {.tokens = tokens_});
+  const Shelf small(shelf_.store->usage().used_bytes + 3000);
+  keep_prefixes(scenario_, small);
+  publish(scenario_, {.tokens = tokens_});
+  Scenario without_host_memory = scenario_;
+  without_host_memory.runtime.below_host.host_bytes = 0;
+  const auto runtime = without_host_memory.open();
+  const Traffic traffic(scenario_.runtime.shape, 1);
+  auto opened = runtime->open_sequence({.tokens = tokens_}).value();
+  std::optional<Drive> drive(std::in_place, opened->fork().value(), *runtime, traffic);
+  opened.reset();
+  ASSERT_EQ(drive->sequence().length(), kept);
+  const std::vector<TokenId> others = tokens_of(prompt, 5000);
+  const auto publish_others = [&] {
+    const auto other = scenario_.open();
+    Drive giver(*other, traffic);
+    EXPECT_TRUE(giver.prefill(others.size()).has_value());
+    return giver.sequence().publish({.tokens = others});
+  };
+  const auto refused = publish_others();
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Errc::out_of_memory);
+  drive->expect_all_rows_right();
+  ASSERT_TRUE(drive->sequence().truncate(0).has_value());
+  EXPECT_FALSE(publish_others().has_value()) << "a lease is of a sequence's life";
+  drive.reset();
+  EXPECT_TRUE(publish_others().has_value());
+  EXPECT_LT(found({.tokens = tokens_}), kept);
+}
+
+TEST_F(PrefixStore, GivesRoomToRowsOfSequences) {
+  scenario_.runtime.policy = "streaming";
+  const std::size_t rows =
+      prompt * scenario_.runtime.shape.layers * scenario_.runtime.shape.token_bytes();
+  const Shelf small(rows + rows / 4);
+  keep_prefixes(scenario_, small);
+  publish(scenario_, {.tokens = tokens_});
+  ASSERT_EQ(found({.tokens = tokens_}), kept);
+  const auto keeper = scenario_.open();  // has the library of the store
+  ASSERT_EQ(keeper->open_sequence({.tokens = tokens_}).value()->length(), kept);
+  for (const bool has_prefixes : {false, true}) {
+    Scenario other = scenario_;
+    if (!has_prefixes) other.runtime.prefixes = {};
+    other.runtime.below_host.host_bytes = 0;
+    other.runtime.below_host.owner = 3;
+    const auto runtime = other.open();
+    const Traffic traffic(scenario_.runtime.shape, 2);
+    Drive drive(*runtime, traffic);
+    ASSERT_TRUE(drive.prefill(prompt).has_value());
+    ASSERT_TRUE(drive.steps(2).has_value());
+    EXPECT_GE(small.store->usage().used_bytes, rows / 2) << "rows are in the store";
+    drive.expect_all_rows_right();
+    EXPECT_GT(keeper->prefix_counters().chunks_evicted, 0U);
+    EXPECT_LT(found({.tokens = tokens_}), kept);
+  }
+}
+
+TEST_F(PrefixStore, DropsAChunkWhoseRowsAStepCouldNotRead) {
+  scenario_.runtime.policy = "streaming";
+  publish(scenario_, {.tokens = tokens_});
+  const auto runtime = scenario_.open();
+  const Traffic traffic(scenario_.runtime.shape, 1);
+  std::optional<Drive> drive(std::in_place, runtime->open_sequence({.tokens = tokens_}).value(),
+                             *runtime, traffic);
+  ASSERT_EQ(drive->sequence().length(), kept);
+  const std::uint64_t pages = shelf_.store->usage().pages;
+  shelf_.store->arm({.verb = PageVerb::get_part, .probability = 1, .error = Errc::corrupt});
+  std::vector<std::byte> row(scenario_.runtime.shape.row_bytes());
+  const std::uint32_t position = 4 * chunk_tokens + 1;
+  EXPECT_FALSE(drive->sequence().read_rows(LayerId{0}, HeadId{0}, {&position, 1}, row).has_value());
+  shelf_.store->arm({});
+  EXPECT_EQ(runtime->open_sequence({.tokens = tokens_}).value()->length(), 4 * chunk_tokens);
+  EXPECT_EQ(shelf_.store->usage().pages, pages) << "the sequence still reads its other rows";
+  drive->expect_all_rows_right();
+  drive.reset();
+  EXPECT_LT(shelf_.store->usage().pages, pages);
+  EXPECT_EQ(publish(scenario_, {.tokens = tokens_}).chunks, 1U);
+  EXPECT_EQ(found({.tokens = tokens_}), kept);
+}
+
+TEST_F(PrefixStore, CountsLookUpsByTheirReasons) {
+  const auto runtime = scenario_.open();
+  EXPECT_EQ(found({.tokens = tokens_}), 0U);
+  publish(scenario_, {.tokens = tokens_});
+  EXPECT_EQ(found({.tokens = tokens_of(20)}), 0U);
+  EXPECT_EQ(found({.tokens = tokens_, .salt = "another"}), 0U);
+  EXPECT_EQ(found({.tokens = tokens_of(1000)}), kept);
+  EXPECT_EQ(found({.tokens = tokens_}), kept);
+  shelf_.store->arm({.verb = PageVerb::get_part, .probability = 1});
+  EXPECT_EQ(found({.tokens = tokens_}), 0U);
+  const PrefixCounters counters = runtime->prefix_counters();
+  EXPECT_EQ(counters.look_ups, 6U);
+  EXPECT_EQ(counters.hits, 1U);
+  EXPECT_EQ(counters.partial, 1U);
+  EXPECT_EQ(counters.misses.never_stored, 2U);
+  EXPECT_EQ(counters.misses.other_namespace, 1U);
+  EXPECT_EQ(counters.misses.corrupt, 1U);
+  EXPECT_EQ(counters.tokens_found, 2 * kept);
+}
+
+TEST_F(PrefixStore, InAFileOutlastsItsRuntimes) {
+  const std::filesystem::path file =
+      std::filesystem::path(::testing::TempDir()) / "prefixes_in_a_file";
+  std::filesystem::remove(file);
+  scenario_.runtime.below_host = {.file = file.string(), .file_bytes = 16 << 20, .host_bytes = 0};
+  const PublishReport report = publish(scenario_, {.tokens = tokens_});
+  EXPECT_EQ(report.tokens, kept);
+  EXPECT_TRUE(report.indexed);
+  for (const bool has_prefixes : {true, false, true}) {
+    Scenario other = scenario_;
+    if (!has_prefixes) other.runtime.prefixes = {};
+    const auto runtime = other.open();
+    const Traffic traffic(scenario_.runtime.shape, 1);
+    Drive drive(runtime->open_sequence({.tokens = tokens_}).value(), *runtime, traffic);
+    ASSERT_EQ(drive.sequence().length(), has_prefixes ? kept : 0);
+    EXPECT_EQ(runtime->prefix_counters().hits, has_prefixes ? 1U : 0U);
+    EXPECT_EQ(runtime->prefix_counters().bytes_resident, has_prefixes ? report.bytes : 0U);
+    if (!has_prefixes) continue;
+    ASSERT_TRUE(drive.steps(3).has_value());
+    EXPECT_EQ(drive.sequence().counters().builds, 0U);
+    drive.expect_all_rows_right();
+  }
+  std::filesystem::remove(file);
 }
 
 TEST_F(PrefixStore, IsOfRuntimesThatNameAModel) {

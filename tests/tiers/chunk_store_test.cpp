@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -29,8 +30,28 @@ std::vector<PartBytes> parts_of(int value) {
 
 class Chunks : public ::testing::Test {
  protected:
+  Status publish(const ChunkKey& chunk, int value) {
+    const auto parts = std::make_shared<std::vector<PartBytes>>(parts_of(value));
+    return chunks_.publish(chunk, tokens, parts).map([](const Manifest&) {});
+  }
   std::size_t run_of(std::vector<ChunkKey> chunks) {
-    return chunks_.find_run(chunks).value().size();
+    return chunks_.find_run(chunks).value().chunks.size();
+  }
+  /// Why the run of one chunk ends before it.
+  Errc error_of(const ChunkKey& chunk) {
+    return chunks_.find_run({&chunk, 1}).value().end.value().code;
+  }
+  std::vector<bool> there(std::vector<ChunkKey> chunks) {
+    std::vector<bool> all;
+    const auto manifests = chunks_.manifests(chunks).value();
+    for (const auto& manifest : manifests) all.push_back(manifest.has_value());
+    return all;
+  }
+  /// Erases all pages that a chunk of these tests has.
+  void erase(const ChunkKey& chunk) {
+    const auto erasing =
+        chunks_.start_erasing(ChunkStore::pages_of(chunk, std::array{rows, index}));
+    ASSERT_TRUE(erasing && erasing->done.wait(deadline));
   }
   /// Changes a page of the store to other bytes, of the same or another number.
   void overwrite(const PageKey& key, std::vector<std::byte> bytes) {
@@ -44,8 +65,8 @@ class Chunks : public ::testing::Test {
 };
 
 TEST_F(Chunks, AreFoundWholeAndReadAsTheyWere) {
-  ASSERT_TRUE(chunks_.publish(first, tokens, parts_of(1)));
-  const std::vector<Manifest> run = chunks_.find_run(std::vector{first}).value();
+  ASSERT_TRUE(publish(first, 1));
+  const std::vector<Manifest> run = chunks_.find_run(std::vector{first}).value().chunks;
   ASSERT_THAT(run, SizeIs(1));
   EXPECT_EQ(run[0].tokens(), tokens);
   EXPECT_EQ(chunks_.read(run[0], *run[0].find(rows)).value(), parts_of(1)[0].bytes);
@@ -53,50 +74,61 @@ TEST_F(Chunks, AreFoundWholeAndReadAsTheyWere) {
 }
 
 TEST_F(Chunks, AreARunFromTheFront) {
-  ASSERT_TRUE(chunks_.publish(first, tokens, parts_of(1)));
-  ASSERT_TRUE(chunks_.publish(third, tokens, parts_of(3)));
-  EXPECT_THAT(chunks_.has(std::vector{first, second, third}).value(),
-              ElementsAre(true, false, true));
+  ASSERT_TRUE(publish(first, 1));
+  ASSERT_TRUE(publish(third, 3));
+  EXPECT_THAT(there({first, second, third}), ElementsAre(true, false, true));
   EXPECT_EQ(run_of({first, second, third}), 1U);
   EXPECT_EQ(run_of({second, third}), 0U);
   EXPECT_EQ(run_of({}), 0U);
-  ASSERT_TRUE(chunks_.publish(second, tokens, parts_of(2)));
+  ASSERT_TRUE(publish(second, 2));
   EXPECT_EQ(run_of({first, second, third}), 3U);
 }
 
 TEST_F(Chunks, AreNotThereBeforeTheirManifest) {
   store_->arm({.verb = PageVerb::put, .nth = 3});  // the manifest's
-  EXPECT_FALSE(chunks_.publish(first, tokens, parts_of(1)));
+  EXPECT_FALSE(publish(first, 1));
   EXPECT_EQ(run_of({first}), 0U);
   EXPECT_EQ(store_->usage().pages, 0U) << "nothing is left of a chunk that was not published";
 }
 
-TEST_F(Chunks, AreAMissForGoodWithoutOneOfTheirParts) {
+TEST_F(Chunks, AreAMissWithoutOneOfTheirParts) {
   for (const PartName lost : {rows, index}) {
-    ASSERT_TRUE(chunks_.publish(first, tokens, parts_of(1)));
+    ASSERT_TRUE(publish(first, 1));
     offload::StoreCalls calls(store_, deadline);
     const PageKey key = page_key(first, lost);
     ASSERT_TRUE(calls.erase({&key, 1}));
     EXPECT_EQ(run_of({first}), 0U);
+    EXPECT_EQ(error_of(first), Errc::invalid_argument) << to_string(lost);
+    erase(first);
     EXPECT_EQ(store_->usage().pages, 0U) << to_string(lost);
   }
 }
 
 TEST_F(Chunks, AreAMissWithAnotherManifestOrAPartOfAnotherSize) {
-  ASSERT_TRUE(chunks_.publish(first, tokens, parts_of(1)));
-  ASSERT_TRUE(chunks_.publish(second, tokens, parts_of(2)));
+  ASSERT_TRUE(publish(first, 1));
+  ASSERT_TRUE(publish(second, 2));
   overwrite(page_key(first, rows), std::vector<std::byte>(299));
-  EXPECT_EQ(run_of({first}), 0U);
+  EXPECT_EQ(error_of(first), Errc::corrupt);
   offload::StoreCalls calls(store_, deadline);
   const auto others = calls.read(manifest_page_key(second)).value();
   overwrite(manifest_page_key(first), others);
-  EXPECT_EQ(run_of({first}), 0U);
-  EXPECT_THAT(chunks_.has(std::vector{first, second}).value(), ElementsAre(false, true));
+  EXPECT_EQ(error_of(first), Errc::corrupt);
+  EXPECT_THAT(there({first, second}), ElementsAre(false, true));
+}
+
+TEST_F(Chunks, SayOfAnErrorThatMayPassThatItIsOne) {
+  ASSERT_TRUE(publish(first, 1));
+  for (const PageVerb verb : {PageVerb::find, PageVerb::get}) {
+    store_->arm({.verb = verb, .probability = 1});
+    EXPECT_EQ(error_of(first), Errc::io_error);
+  }
+  store_->arm({});
+  EXPECT_EQ(run_of({first}), 1U);
 }
 
 TEST_F(Chunks, SayOfDamagedPartsThatTheyAreCorrupt) {
-  ASSERT_TRUE(chunks_.publish(first, tokens, parts_of(1)));
-  const std::vector<Manifest> run = chunks_.find_run(std::vector{first}).value();
+  ASSERT_TRUE(publish(first, 1));
+  const std::vector<Manifest> run = chunks_.find_run(std::vector{first}).value().chunks;
   std::vector<std::byte> damaged = parts_of(1)[0].bytes;
   damaged[17] ^= std::byte{4};
   overwrite(page_key(first, rows), damaged);
@@ -106,10 +138,10 @@ TEST_F(Chunks, SayOfDamagedPartsThatTheyAreCorrupt) {
 }
 
 TEST_F(Chunks, GoAsAWhole) {
-  ASSERT_TRUE(chunks_.publish(first, tokens, parts_of(1)));
-  const std::vector<Manifest> run = chunks_.find_run(std::vector{first}).value();
-  ASSERT_TRUE(chunks_.erase(run[0]));
+  ASSERT_TRUE(publish(first, 1));
+  erase(first);
   EXPECT_EQ(store_->usage().pages, 0U);
+  EXPECT_EQ(error_of(first), Errc::invalid_argument);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "terrace/offload/page_mover.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "terrace/core/assert.hpp"
@@ -42,8 +44,6 @@ void PageMover::tidy_up() {
 
 void PageMover::demote(std::span<Page> pages) {
   tidy_up();
-  const auto held = std::make_shared<HeldPages>(pool_);
-  StoreBatch batch{.requests = {}, .memory = held};
   std::vector<Page*> moved;
   for (Page& page : pages) {
     page.status = {};
@@ -51,26 +51,44 @@ void PageMover::demote(std::span<Page> pages) {
     const std::lock_guard lock(mutex_);
     page.stored = StoredPage{++last_};
     moved.push_back(&page);
-    batch.requests.push_back({.verb = PageVerb::put,
-                              .key = own_key(page.stored),
-                              .data = pool_.resolve(page.host),
-                              .bytes = pool_.page_bytes()});
-    pool_.share(page.host);
-    held->add(page.host);
   }
-  if (moved.empty()) return;
-  const Status carried = calls_.carry_out(batch);
+  put(moved);
+  const auto lacks_room = [](const Page* page) {
+    return !page->status && page->status.error().code == Errc::out_of_memory;
+  };
+  for (;;) {
+    std::vector<Page*> left;
+    std::ranges::copy_if(moved, std::back_inserter(left), lacks_room);
+    if (left.empty() || !make_room_ || !make_room_(left.size() * pool_.page_bytes())) break;
+    put(left);
+  }
   const std::lock_guard lock(mutex_);
-  for (std::size_t i = 0; i < moved.size(); ++i) {
-    Page& page = *moved[i];
-    page.status = carried ? batch.requests[i].status : carried;
-    const StoredPlace place{.key = own_key(page.stored)};
-    if (page.status) {
-      named_.emplace(page.stored, Named{.place = place});
+  for (Page* const page : moved) {
+    const StoredPlace place{.key = own_key(page->stored)};
+    if (page->status) {
+      named_.emplace(page->stored, Named{.place = place});
     } else {
       unnamed_.push_back(place.key);
-      page.stored = StoredPage::none;
+      page->stored = StoredPage::none;
     }
+  }
+}
+
+void PageMover::put(std::span<Page* const> pages) {
+  if (pages.empty()) return;
+  const auto held = std::make_shared<HeldPages>(pool_);
+  StoreBatch batch{.requests = {}, .memory = held};
+  for (const Page* const page : pages) {
+    batch.requests.push_back({.verb = PageVerb::put,
+                              .key = own_key(page->stored),
+                              .data = pool_.resolve(page->host),
+                              .bytes = pool_.page_bytes()});
+    pool_.share(page->host);
+    held->add(page->host);
+  }
+  const Status carried = calls_.carry_out(batch);
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    pages[i]->status = carried ? batch.requests[i].status : carried;
   }
 }
 
@@ -114,6 +132,11 @@ StoredPage PageMover::adopt(const StoredPlace& place) {
   const StoredPage page{++last_};
   named_.emplace(page, Named{.place = place, .adopted = true});
   return page;
+}
+
+bool PageMover::is_adopted(StoredPage page) const {
+  const std::lock_guard lock(mutex_);
+  return named_.at(page).adopted;
 }
 
 void PageMover::share(StoredPage page) {

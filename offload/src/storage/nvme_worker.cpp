@@ -161,8 +161,9 @@ Status NvmeStore::Worker::set_up() {
   }
   publish_usage();
   if (options_.on_found) {
-    for (const PageRecord& record : container_->directory().records())
+    for (const PageRecord& record : container_->directory().records()) {
       options_.on_found(record.key);
+    }
   }
   return {};
 }

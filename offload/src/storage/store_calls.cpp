@@ -42,7 +42,7 @@ Status StoreCalls::carry_out(StoreBatch& batch) {
   return waited;
 }
 
-Status StoreCalls::start(StoreBatch& batch) {
+Result<StoreTicket> StoreCalls::start(StoreBatch& batch) {
   forget_ended();
   const std::lock_guard lock(mutex_);
   StoreBatch& started = under_way_.emplace_back(std::exchange(batch, {}));
@@ -53,7 +53,7 @@ Status StoreCalls::start(StoreBatch& batch) {
     return tl::unexpected(ticket.error());
   }
   started.ticket = *ticket;
-  return {};
+  return ticket;
 }
 
 Result<std::vector<std::size_t>> StoreCalls::sizes_of(std::span<const PageKey> keys) {

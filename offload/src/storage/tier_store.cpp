@@ -40,31 +40,27 @@ void erase_scratch(Store& store, std::span<const PageKey> keys, Duration patienc
   static_cast<void>(ticket->done.wait(patience));
 }
 
-/// The store, and whether it has saved pages.
+/// The store, and the keys of its saved pages.
 struct OpenedTier {
   std::unique_ptr<NvmeStore> store;
-  bool has_pages = false;
+  std::vector<PageKey> saved;
 };
 
 Result<OpenedTier> open_file(NvmeStoreOptions options) {
   std::vector<PageKey> scratch;
-  std::size_t saved = 0;
+  std::vector<PageKey> saved;
   options.on_found = [&](const PageKey& key) {
-    if (key.high < scratch_owners) {
-      scratch.push_back(key);
-    } else {
-      ++saved;
-    }
+    (key.high < scratch_owners ? scratch : saved).push_back(key);
   };
   TERRACE_ASSIGN(auto store, NvmeStore::open(options));
   if (!scratch.empty()) erase_scratch(*store, scratch, options.queue.patience);
-  return OpenedTier{std::move(store), saved > 0};
+  return OpenedTier{std::move(store), std::move(saved)};
 }
 
 /// Whether a file that was closed is worth nothing.
 bool has_scratch_alone(const NvmeStoreOptions& options) {
   const Result<OpenedTier> opened = open_file(options);
-  return opened && !opened->has_pages;
+  return opened && opened->saved.empty();
 }
 
 Result<std::shared_ptr<Store>> make_store(const TierStoreOptions& options) {
@@ -84,12 +80,13 @@ Result<std::shared_ptr<Store>> make_store(const TierStoreOptions& options) {
   chosen.contents = "pages of the host";
   chosen.pages_max = bytes / std::max<std::uint64_t>(options.page_bytes, StorageFile::alignment);
   TERRACE_ASSIGN(OpenedTier opened, open_file(chosen));
-  if (!opened.has_pages && !opened.store->state().created) {
+  if (opened.saved.empty() && !opened.store->state().created) {
     // A file without pages that is worth nothing, and may have another size.
     opened.store.reset();
     remove_file(options.path);
     TERRACE_ASSIGN(opened, open_file(chosen));
   }
+  if (options.on_opened) options.on_opened(opened.saved);
   return std::shared_ptr<Store>(opened.store.release(), [chosen](Store* mine) {
     const bool has_pages = mine->usage().pages > 0;
     delete mine;  // NOLINT(cppcoreguidelines-owning-memory): a deleter

@@ -1,7 +1,8 @@
 #include "prefix_adopter.hpp"
 
 #include <algorithm>
-#include <optional>
+#include <memory>
+#include <span>
 
 #include "prefix_library.hpp"
 #include "saved_index.hpp"
@@ -9,10 +10,13 @@
 namespace terrace {
 namespace {
 
-/// The chunks that a sequence begins with.
-struct Prefix {
-  std::vector<tiers::ChunkKey> keys;
-  std::size_t tokens = 0;
+/// A prefix that is looked up, and what was found of it.
+struct FoundPrefix {
+  PrefixNames names;
+  tiers::LookUp look_up;
+  std::shared_ptr<const tiers::ChunkLease> lease;
+
+  [[nodiscard]] std::size_t chunks() const noexcept { return look_up.run.size(); }
 };
 
 bool has_rows(const tiers::Manifest& chunk, const SequenceContext& context, std::size_t bytes) {
@@ -23,57 +27,69 @@ bool has_rows(const tiers::Manifest& chunk, const SequenceContext& context, std:
   return true;
 }
 
-Result<Prefix> find(SequenceContext& context, const PrefixQuery& query) {
+Result<FoundPrefix> find(SequenceContext& context, const PrefixQuery& query) {
   PrefixLibrary& library = *context.runtime.prefixes();
-  Prefix prefix;
-  TERRACE_ASSIGN(prefix.keys, library.keys_of(query));
-  TERRACE_ASSIGN(const std::vector<tiers::Manifest> run, library.chunks().find_run(prefix.keys));
+  FoundPrefix found;
+  TERRACE_ASSIGN(found.names, library.names_of(query));
+  found.look_up = library.chunks().find_run(
+      found.names.request(found.names.chunks, context.clock().now()), query.tokens.size());
   const std::size_t bytes =
       library.chunk_tokens() / context.block_tokens() * context.runtime.block_bytes();
+  const auto& run = found.look_up.run;
   const auto end = std::ranges::find_if_not(
       run, [&](const tiers::Manifest& chunk) { return has_rows(chunk, context, bytes); });
-  prefix.keys.resize(static_cast<std::size_t>(end - run.begin()));
-  prefix.tokens = prefix.keys.size() * library.chunk_tokens();
-  return prefix;
+  if (end != run.end()) {
+    const Error why = make_error(Errc::corrupt, "a chunk of another shape than its key says");
+    library.chunks().drop(end->chunk(), why);
+    library.chunks().amend(found.look_up, static_cast<std::size_t>(end - run.begin()), why);
+  }
+  found.lease = std::make_shared<const tiers::ChunkLease>(std::move(found.look_up.lease));
+  return found;
 }
 
-Status adopt_rows(SequenceState& state, const Prefix& prefix) {
+Status adopt_rows(SequenceState& state, const FoundPrefix& prefix) {
   const SequenceContext& context = state.parts.context;
-  const std::size_t blocks = prefix.tokens / prefix.keys.size() / context.block_tokens();
+  const std::size_t blocks = context.runtime.prefixes()->chunk_tokens() / context.block_tokens();
   for (const auto& layer : state.parts.layers) {
     std::vector<offload::StoredPlace> places;
-    for (const tiers::ChunkKey& chunk : prefix.keys) {
-      const PageKey key = tiers::page_key(chunk, PrefixLibrary::rows_of(layer->number));
+    for (const tiers::Manifest& chunk : prefix.look_up.run) {
+      const PageKey key = tiers::page_key(chunk.chunk(), PrefixLibrary::rows_of(layer->number));
       for (std::size_t block = 0; block < blocks; ++block) {
         places.push_back({.key = key, .offset = block * context.runtime.block_bytes()});
       }
     }
-    TERRACE_TRY(layer->rows.adopt(places));
+    TERRACE_TRY(
+        layer->rows.adopt({.places = places, .blocks_of_chunk = blocks, .lease = prefix.lease}));
   }
   return {};
 }
 
-/// Returns the indexes of the longest part of a prefix that has some.
-Result<std::optional<tiers::Manifest>> find_indexes(PrefixLibrary& library, const Prefix& prefix) {
+/// Leases the indexes of the longest part of a prefix that has some; of nothing where none has.
+Result<tiers::ChunkLease> find_indexes(PrefixLibrary& library, const FoundPrefix& prefix,
+                                       TimePoint now) {
   std::vector<tiers::ChunkKey> keys;
-  for (const tiers::ChunkKey& chunk : prefix.keys) {
-    TERRACE_ASSIGN(keys.emplace_back(), library.index_key(chunk));
+  for (const tiers::Manifest& chunk : prefix.look_up.run) {
+    TERRACE_ASSIGN(keys.emplace_back(), library.index_key(chunk.chunk()));
   }
-  TERRACE_ASSIGN(const std::vector<bool> there, library.chunks().has(keys));
-  for (std::size_t i = keys.size(); i-- > 0;) {
-    if (!there[i]) continue;
-    TERRACE_ASSIGN(std::vector<tiers::Manifest> found, library.chunks().find_run({&keys[i], 1}));
-    if (!found.empty()) return std::move(found.front());
-  }
-  return std::nullopt;
+  TERRACE_ASSIGN(const std::vector<bool> there,
+                 library.chunks().has(prefix.names.request(keys, now)));
+  const auto last = std::ranges::find(there.rbegin(), there.rend(), true);
+  if (last == there.rend()) return tiers::ChunkLease();
+  const std::span<const tiers::ChunkKey> longest(
+      &keys[static_cast<std::size_t>(there.rend() - last) - 1], 1);
+  library.chunks().touch(longest, now);
+  return library.chunks().lease(prefix.names.request(longest, now));
 }
 
 /// Without indexes, or with damaged ones, the next step builds them of the rows.
-Status adopt_indexes(SequenceState& state, const Prefix& prefix) {
+Status adopt_indexes(SequenceState& state, const FoundPrefix& prefix) {
   SequenceContext& context = state.parts.context;
   if (context.layout().empty()) return {};
   PrefixLibrary& library = *context.runtime.prefixes();
-  TERRACE_ASSIGN(const std::optional<tiers::Manifest> found, find_indexes(library, prefix));
+  TERRACE_ASSIGN(const tiers::ChunkLease lease,
+                 find_indexes(library, prefix, context.clock().now()));
+  if (lease.chunks().empty()) return {};
+  const Result<tiers::Manifest> found = library.chunks().manifest(lease.chunks().front());
   if (!found) return {};
   const Status read = read_indexes(library.chunks(), *found, context, state.parts.layers);
   if (read) {
@@ -81,25 +97,33 @@ Status adopt_indexes(SequenceState& state, const Prefix& prefix) {
     return {};
   }
   if (read.error().code == Errc::out_of_memory) return read;
-  static_cast<void>(library.chunks().erase(*found));
+  lease.drop(0, read.error());
   return {};
+}
+
+Status begin_with(SequenceState& state, const FoundPrefix& prefix) {
+  SequenceContext& context = state.parts.context;
+  TERRACE_TRY(adopt_rows(state, prefix));
+  context.length = prefix.chunks() * context.runtime.prefixes()->chunk_tokens();
+  context.prompt = {0, context.length};
+  context.prompt_given = true;
+  context.resolve_budget(context.length);
+  TERRACE_TRY(adopt_indexes(state, prefix));
+  context.journal.note_loss();
+  context.phase = SequencePhase::paused;
+  return state.resume();
 }
 
 }  // namespace
 
 Status adopt_prefix(SequenceState& state, const PrefixQuery& query) {
   SequenceContext& context = state.parts.context;
-  TERRACE_ASSIGN(const Prefix prefix, find(context, query));
-  if (prefix.keys.empty()) return {};
-  TERRACE_TRY(adopt_rows(state, prefix));
-  context.length = prefix.tokens;
-  context.prompt = {0, prefix.tokens};
-  context.prompt_given = true;
-  context.resolve_budget(prefix.tokens);
-  TERRACE_TRY(adopt_indexes(state, prefix));
-  context.journal.note_loss();
-  context.phase = SequencePhase::paused;
-  return state.resume();
+  TERRACE_ASSIGN(FoundPrefix prefix, find(context, query));
+  if (prefix.chunks() == 0) return {};
+  const Status begun = begin_with(state, prefix);
+  const bool failed = !begun && begun.error().code != Errc::out_of_memory;
+  if (failed) context.runtime.prefixes()->chunks().amend(prefix.look_up, 0, begun.error());
+  return begun;
 }
 
 }  // namespace terrace

@@ -22,26 +22,51 @@ tiers::Namespace namespace_of(const RuntimeOptions& options) {
 
 }  // namespace
 
-PrefixLibrary::PrefixLibrary(const RuntimeOptions& options, std::string index_identity)
+PrefixLibrary::PrefixLibrary(const RuntimeOptions& options, std::string index_identity,
+                             std::shared_ptr<tiers::ChunkLibrary> chunks)
     : namespace_(namespace_of(options)),
       index_identity_(std::move(index_identity)),
-      chunks_(options.below_host.store, options.deadline) {}
+      chunks_(std::move(chunks)) {}
 
-Result<std::unique_ptr<PrefixLibrary>> PrefixLibrary::open(const RuntimeOptions& options,
-                                                           std::string index_identity) {
-  std::unique_ptr<PrefixLibrary> library(new PrefixLibrary(options, std::move(index_identity)));
+Result<std::unique_ptr<PrefixLibrary>> PrefixLibrary::open(
+    const RuntimeOptions& options, std::string index_identity,
+    std::shared_ptr<tiers::ChunkLibrary> chunks) {
+  std::unique_ptr<PrefixLibrary> library(
+      new PrefixLibrary(options, std::move(index_identity), std::move(chunks)));
   TERRACE_TRY(library->namespace_.validate());
   return library;
 }
 
-Result<std::vector<tiers::ChunkKey>> PrefixLibrary::keys_of(const PrefixQuery& query) const {
+Result<PrefixNames> PrefixLibrary::names_of(const PrefixQuery& query) const {
   tiers::Namespace of_tenant = namespace_;
   of_tenant.salt = tiers::TenantSalt(query.salt);
-  TERRACE_ASSIGN(const tiers::Digest root, of_tenant.digest());
+  PrefixNames names;
+  TERRACE_ASSIGN(names.root, of_tenant.digest());
+  TERRACE_ASSIGN(names.tenant, chunks_->tenant_of(of_tenant.salt));
   TERRACE_ASSIGN(tiers::ChunkChain chain,
-                 tiers::ChunkChain::create({.root = root, .chunk_tokens = chunk_tokens()}));
+                 tiers::ChunkChain::create({.root = names.root, .chunk_tokens = chunk_tokens()}));
   TERRACE_ASSIGN(const auto keys, chain.append(query.tokens));
-  return std::vector(keys.begin(), keys.end());
+  names.chunks.assign(keys.begin(), keys.end());
+  return names;
+}
+
+PrefixCounters PrefixLibrary::counters() const {
+  using Outcome = tiers::LookUpOutcome;
+  const tiers::LibraryCounters all = chunks_->counters();
+  const tiers::LookUpCounters& ended = all.look_ups;
+  return {.look_ups = ended.look_ups,
+          .hits = ended[Outcome::hit_host] + ended[Outcome::hit_nvme] + ended[Outcome::hit_remote],
+          .partial = ended[Outcome::partial],
+          .misses = {.never_stored = ended[Outcome::miss_never_stored],
+                     .evicted = ended[Outcome::miss_evicted],
+                     .corrupt = ended[Outcome::miss_corrupt],
+                     .late = ended[Outcome::miss_late],
+                     .other_namespace = ended[Outcome::miss_other_namespace],
+                     .no_room = ended[Outcome::miss_no_room]},
+          .tokens_asked = all.tokens_asked,
+          .tokens_found = all.tokens_found,
+          .chunks_evicted = all.evicted,
+          .bytes_resident = all.chunks.resident};
 }
 
 }  // namespace terrace

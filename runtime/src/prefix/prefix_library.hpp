@@ -2,14 +2,29 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "terrace/runtime/options.hpp"
-#include "terrace/tiers/chunk_store.hpp"
+#include "terrace/runtime/prefix.hpp"
+#include "terrace/tiers/chunk_library.hpp"
 #include "terrace/tiers/namespace.hpp"
 
 namespace terrace {
+
+/// The names of a prefix.
+struct PrefixNames {
+  tiers::Digest root = {};  ///< of the namespace
+  tiers::TenantId tenant = {};
+  std::vector<tiers::ChunkKey> chunks;  ///< keys of the whole chunks
+
+  /// Asks for some of its chunks, or for what is kept beside them.
+  [[nodiscard]] tiers::FindRequest request(std::span<const tiers::ChunkKey> keys,
+                                           TimePoint now) const noexcept {
+    return {.root = root, .tenant = tenant, .keys = keys, .now = now};
+  }
+};
 
 /// Threads  safe from any thread
 class PrefixLibrary {
@@ -17,11 +32,11 @@ class PrefixLibrary {
   /// `index_identity`: of what indexes depend on beside rows.
   /// Errors: invalid_argument: settings that make no namespace.
   static Result<std::unique_ptr<PrefixLibrary>> open(const RuntimeOptions& options,
-                                                     std::string index_identity);
+                                                     std::string index_identity,
+                                                     std::shared_ptr<tiers::ChunkLibrary> chunks);
 
-  /// Returns the keys of the whole chunks of a query's tokens.
-  /// Errors: those of tiers::ChunkChain.
-  [[nodiscard]] Result<std::vector<tiers::ChunkKey>> keys_of(const PrefixQuery& query) const;
+  /// Returns the names of a query's tokens. Errors: those of tiers::ChunkChain.
+  [[nodiscard]] Result<PrefixNames> names_of(const PrefixQuery& query) const;
 
   /// Returns the key of the indexes of the prefix that ends with a chunk.
   [[nodiscard]] Result<tiers::ChunkKey> index_key(const tiers::ChunkKey& last) const {
@@ -33,15 +48,19 @@ class PrefixLibrary {
     return {.kind = tiers::PartKind::rows, .layer = static_cast<std::uint32_t>(layer)};
   }
 
-  [[nodiscard]] tiers::ChunkStore& chunks() noexcept { return chunks_; }
+  /// Returns how look-ups ended, in all runtimes that share the store.
+  [[nodiscard]] PrefixCounters counters() const;
+
+  [[nodiscard]] tiers::ChunkLibrary& chunks() noexcept { return *chunks_; }
   [[nodiscard]] std::size_t chunk_tokens() const noexcept { return namespace_.chunk_tokens; }
 
  private:
-  PrefixLibrary(const RuntimeOptions& options, std::string index_identity);
+  PrefixLibrary(const RuntimeOptions& options, std::string index_identity,
+                std::shared_ptr<tiers::ChunkLibrary> chunks);
 
   tiers::Namespace namespace_;
   std::string index_identity_;
-  tiers::ChunkStore chunks_;
+  std::shared_ptr<tiers::ChunkLibrary> chunks_;
 };
 
 }  // namespace terrace

@@ -48,15 +48,49 @@ std::uint64_t bytes_of(std::span<const tiers::PartBytes> parts) {
   return bytes;
 }
 
-Status publish(SequenceState& state, const tiers::ChunkKey& chunk, TokenRange tokens,
-               PublishReport& report) {
-  PrefixLibrary& library = *state.parts.context.runtime.prefixes();
-  TERRACE_ASSIGN(auto parts, rows_of(state, tokens));
-  const std::uint64_t bytes = bytes_of(parts);
-  TERRACE_TRY(
-      library.chunks().publish(chunk, static_cast<std::uint32_t>(tokens.size()), std::move(parts)));
-  ++report.chunks;
-  report.bytes += bytes;
+/// Parts of a chunk, and the tokens that they are of.
+struct NewChunk {
+  tiers::ChunkKey key = {};
+  std::size_t tokens = 0;
+  std::vector<tiers::PartBytes> parts;
+};
+
+Result<tiers::Published> publish(SequenceContext& context, const PrefixNames& names, NewChunk chunk,
+                                 tiers::ChunkLease& lease, PublishReport& report) {
+  const std::uint64_t bytes = bytes_of(chunk.parts);
+  TERRACE_ASSIGN(const tiers::Published published,
+                 context.runtime.prefixes()->chunks().publish(
+                     {.root = names.root,
+                      .tenant = names.tenant,
+                      .key = chunk.key,
+                      .tokens = static_cast<std::uint32_t>(chunk.tokens),
+                      .now = context.clock().now()},
+                     std::move(chunk.parts), lease));
+  if (published == tiers::Published::written) {
+    context.counters.store.written += bytes;
+    report.bytes += bytes;
+  }
+  return published;
+}
+
+/// Writes the chunks that the store lacks, in their order, as far as they can be had: chunks behind
+/// a missing one are of no use.
+Status publish_chunks(SequenceState& state, const PrefixNames& names, tiers::ChunkLease& lease,
+                      PublishReport& report) {
+  SequenceContext& context = state.parts.context;
+  const std::size_t size = context.runtime.prefixes()->chunk_tokens();
+  for (const tiers::ChunkKey& key : names.chunks) {
+    const TokenRange tokens{report.tokens, report.tokens + size};
+    if (!lease.covers(key)) {
+      NewChunk chunk{.key = key, .tokens = size, .parts = {}};
+      TERRACE_ASSIGN(chunk.parts, rows_of(state, tokens));
+      TERRACE_ASSIGN(const tiers::Published published,
+                     publish(context, names, std::move(chunk), lease, report));
+      if (published == tiers::Published::under_way) return {};
+      if (published == tiers::Published::written) ++report.chunks;
+    }
+    report.tokens = tokens.end;
+  }
   return {};
 }
 
@@ -66,22 +100,24 @@ Result<PublishReport> publish_rows(SequenceState& state, const PrefixQuery& quer
   SequenceContext& context = state.parts.context;
   TERRACE_TRY(check(context, query));
   PrefixLibrary& library = *context.runtime.prefixes();
-  TERRACE_ASSIGN(const std::vector<tiers::ChunkKey> keys, library.keys_of(query));
+  TERRACE_ASSIGN(const PrefixNames names, library.names_of(query));
   PublishReport report;
-  if (keys.empty()) return report;
+  if (names.chunks.empty()) return report;
   for (const auto& layer : state.parts.layers) {
     TERRACE_TRY(context.await(WaitReason::rows, layer->tickets().offloaded));
   }
-  TERRACE_ASSIGN(const std::vector<bool> there, library.chunks().has(keys));
-  const std::size_t size = library.chunk_tokens();
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (there[i]) continue;
-    TERRACE_TRY(publish(state, keys[i], {i * size, (i + 1) * size}, report));
-  }
-  context.counters.store.written += report.bytes;
-  report.tokens = keys.size() * size;
-  TERRACE_ASSIGN(const tiers::ChunkKey index, library.index_key(keys.back()));
-  TERRACE_ASSIGN(const std::vector<bool> indexed, library.chunks().has({&index, 1}));
+  const tiers::FindRequest all = names.request(names.chunks, context.clock().now());
+  TERRACE_TRY(library.chunks().has(all));
+  // New chunks make no room among those that they go on from.
+  tiers::ChunkLease lease = library.chunks().lease(all);
+  const Status published = publish_chunks(state, names, lease, report);
+  library.chunks().touch(names.chunks, context.clock().now());
+  TERRACE_TRY(published);
+  if (report.tokens == 0) return report;
+  const std::size_t chunks = report.tokens / library.chunk_tokens();
+  TERRACE_ASSIGN(const tiers::ChunkKey index, library.index_key(names.chunks[chunks - 1]));
+  TERRACE_ASSIGN(const std::vector<bool> indexed,
+                 library.chunks().has(names.request({&index, 1}, context.clock().now())));
   report.indexed = context.layout().empty() || indexed.front();
   return report;
 }
@@ -94,16 +130,17 @@ Status publish_indexes(SequenceState& state, const PrefixQuery& query, PublishRe
     TERRACE_TRY(context.await(WaitReason::index, layer->index.coded));
   }
   PrefixLibrary& library = *context.runtime.prefixes();
-  TERRACE_ASSIGN(const std::vector<tiers::ChunkKey> keys, library.keys_of(query));
-  TERRACE_ASSIGN(const tiers::ChunkKey key,
-                 library.index_key(keys[report.tokens / library.chunk_tokens() - 1]));
-  auto parts = write_indexes(context.layout(), state.parts.layers);
-  const std::uint64_t bytes = bytes_of(parts);
-  TERRACE_TRY(
-      library.chunks().publish(key, static_cast<std::uint32_t>(report.tokens), std::move(parts)));
-  context.counters.store.written += bytes;
-  report.bytes += bytes;
-  report.indexed = true;
+  TERRACE_ASSIGN(PrefixNames names, library.names_of(query));
+  names.chunks.resize(report.tokens / library.chunk_tokens());
+  // Indexes make no room among the rows that they are of.
+  tiers::ChunkLease lease =
+      library.chunks().lease(names.request(names.chunks, context.clock().now()));
+  NewChunk chunk{.tokens = report.tokens,
+                 .parts = write_indexes(context.layout(), state.parts.layers)};
+  TERRACE_ASSIGN(chunk.key, library.index_key(names.chunks.back()));
+  TERRACE_ASSIGN(const tiers::Published published,
+                 publish(context, names, std::move(chunk), lease, report));
+  report.indexed = published != tiers::Published::under_way;
   return {};
 }
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "sequence/layer.hpp"
-#include "terrace/tiers/chunk_store.hpp"
+#include "terrace/tiers/chunk_library.hpp"
 
 namespace terrace {
 
@@ -22,7 +22,7 @@ namespace terrace {
 /// then, or none.
 ///
 /// Errors   corrupt: other bytes, or indexes of another shape; out_of_memory; those of the store
-[[nodiscard]] Status read_indexes(tiers::ChunkStore& chunks, const tiers::Manifest& manifest,
+[[nodiscard]] Status read_indexes(tiers::ChunkLibrary& chunks, const tiers::Manifest& manifest,
                                   const SequenceContext& context,
                                   std::span<const std::unique_ptr<Layer>> layers);
 

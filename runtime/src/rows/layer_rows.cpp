@@ -99,17 +99,21 @@ Status LayerRows::share(const LayerRows& other) {
   }
   keepers_.resize(stored_.size());
   wanted_ = other.wanted_;
+  lease_ = other.lease_;
+  blocks_of_chunk_ = other.blocks_of_chunk_;
   TERRACE_TRY(host_.reserve(*runtime_.backend, pages_.size()));
   for (std::size_t page = 0; page < pages_.size(); ++page) host_.set(page, pages_[page]);
   return {};
 }
 
-Status LayerRows::adopt(std::span<const offload::StoredPlace> places) {
-  const std::size_t blocks = places.size();
+Status LayerRows::adopt(const AdoptedBlocks& adopted) {
+  const std::size_t blocks = adopted.places.size();
   TERRACE_TRY(device_.reserve(*runtime_.backend, blocks));
   TERRACE_TRY(host_.reserve(*runtime_.backend, blocks));
   pages_.append_holes(blocks);
-  for (const offload::StoredPlace& place : places) stored_.push_back(mover_->adopt(place));
+  lease_ = adopted.lease;
+  blocks_of_chunk_ = adopted.blocks_of_chunk;
+  for (const offload::StoredPlace& place : adopted.places) stored_.push_back(mover_->adopt(place));
   keepers_.resize(blocks);
   wanted_.resize(blocks, runtime_.count_wanted());
   places_.resize(blocks, BlockPlace::absent);
@@ -142,8 +146,8 @@ Status LayerRows::bring_some(std::span<const std::uint32_t> blocks) {
   Status first;
   for (std::size_t i = 0; i < pages.size(); ++i) {
     if (!pages[i].status) {
+      note_lost(blocks[i], pages[i].status.error());
       if (first) first = pages[i].status;
-      note_lost(blocks[i], pages[i].status.error().code);
       continue;
     }
     host_.set(blocks[i], pages_.fill(blocks[i], pages[i].host));
@@ -152,9 +156,10 @@ Status LayerRows::bring_some(std::span<const std::uint32_t> blocks) {
   return first;
 }
 
-void LayerRows::note_lost(std::uint32_t block, Errc code) {
-  const bool may_come = code == Errc::not_ready || code == Errc::cancelled;
+void LayerRows::note_lost(std::uint32_t block, const Error& why) {
+  const bool may_come = why.code == Errc::not_ready || why.code == Errc::cancelled;
   if (!may_come) first_lost_ = std::min(first_lost_.value_or(block), block);
+  if (mover_->is_adopted(stored_[block])) lease_->drop(block / blocks_of_chunk_, why);
 }
 
 void LayerRows::list_idle(std::size_t blocks, std::vector<IdlePage>& idle) {
@@ -276,7 +281,10 @@ void LayerRows::list_host_copies(TokenRange tokens, std::vector<CopyExtent>& ext
   }
 }
 
-void LayerRows::close() { forget_pages_from(0); }
+void LayerRows::close() {
+  forget_pages_from(0);
+  lease_.reset();
+}
 
 BlockTable LayerRows::table(std::byte* const* blocks) const noexcept {
   return {.blocks = blocks, .block_tokens = runtime_.options.block_tokens};

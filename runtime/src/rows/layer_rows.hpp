@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "terrace/core/queue.hpp"
 #include "terrace/offload/host_pages.hpp"
 #include "terrace/offload/page_mover.hpp"
+#include "terrace/tiers/chunk_library.hpp"
 
 namespace terrace {
 
@@ -64,9 +66,16 @@ class LayerRows {
            host_[block] == nullptr;
   }
   [[nodiscard]] std::size_t away_pages() const noexcept { return away_; }
+  /// Blocks that the store has in chunks, and the lease of these: it is shared with forks, and
+  /// ends when the last of them has closed.
+  struct AdoptedBlocks {
+    std::span<const offload::StoredPlace> places;
+    std::size_t blocks_of_chunk = 0;
+    std::shared_ptr<const tiers::ChunkLease> lease;
+  };
   /// Has blocks that the store has, and that stay there: all are away. There must be no block yet,
   /// and a store. Errors: out_of_memory.
-  Status adopt(std::span<const offload::StoredPlace> places);
+  Status adopt(const AdoptedBlocks& adopted);
   /// Reads those of the blocks that are away. Errors: out_of_memory naming host.memory, those of
   /// the store. Blocks that have arrived stay, and those that have not are away as before.
   Status bring(std::span<const std::uint32_t> blocks);
@@ -168,8 +177,8 @@ class LayerRows {
   [[nodiscard]] std::byte* on_host(std::size_t block) const noexcept { return host_[block]; }
   [[nodiscard]] BlockTable host_table() const noexcept { return table(host_.data()); }
   Status bring_some(std::span<const std::uint32_t> blocks);
-  /// The store's answer for a block was an error.
-  void note_lost(std::uint32_t block, Errc code);
+  /// Notes that the store did not give a block back, and has its chunk dropped, if it is adopted.
+  void note_lost(std::uint32_t block, const Error& why);
   void forget_pages_from(std::size_t block);
   [[nodiscard]] BlockTable table(std::byte* const* blocks) const noexcept;
   [[nodiscard]] StoreRows store_of(const KvTensors& source, TokenRange all, TokenRange some,
@@ -194,6 +203,8 @@ class LayerRows {
   std::vector<std::uint64_t> wanted_;   ///< when it was wanted last, by the runtime's count
   std::size_t away_ = 0;
   std::optional<std::uint32_t> first_lost_;
+  std::shared_ptr<const tiers::ChunkLease> lease_;  ///< of the chunks that blocks were adopted of
+  std::size_t blocks_of_chunk_ = 0;
 };
 
 }  // namespace terrace

@@ -150,12 +150,16 @@ Answer Directory::publish(CopyHandle reserved, const PublishedCopy& copy) {
   return Answer::done;
 }
 
-Answer Directory::cancel(CopyHandle reserved) {
+Answer Directory::cancel(CopyHandle reserved, std::optional<MissReason> why) {
   const RecordNumber number = block_->copies.find(reserved, CopyState::reserved);
   if (number == no_record) return Answer::stale;
   const Block::Change change(block_->header);
   const RecordNumber chunk = block_->copies[number].chunk;
   block_->copies.erase(number);
+  const ChunkRecord& record = block_->chunks[chunk];
+  if (why && block_->fastest(record) == stored_tier_count) {
+    block_->gone.remember(record.key, {.reason = *why, .uses = record.uses});
+  }
   block_->erase_if_empty(chunk);
   return Answer::done;
 }

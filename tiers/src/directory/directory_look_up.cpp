@@ -106,6 +106,12 @@ Result<FoundRun> Directory::find(const FindRequest& request) {
   return found;
 }
 
+void Directory::count(TenantId tenant, LookUpOutcome outcome) noexcept {
+  TERRACE_ASSERT(block_->has(tenant));
+  const Block::Change change(block_->header);
+  block_->count(tenant, outcome);
+}
+
 void Directory::amend(TenantId tenant, LookUpOutcome from, LookUpOutcome to) noexcept {
   TERRACE_ASSERT(block_->has(tenant));
   const Block::Change change(block_->header);

@@ -13,68 +13,79 @@ std::vector<PageKey> manifest_keys(std::span<const ChunkKey> chunks) {
   return keys;
 }
 
-std::vector<PageKey> part_keys(const Manifest& manifest) {
-  std::vector<PageKey> keys;
-  keys.reserve(manifest.parts().size());
-  for (const Part& part : manifest.parts()) keys.push_back(page_key(manifest.chunk(), part.name));
-  return keys;
-}
-
 }  // namespace
 
-Status ChunkStore::publish(const ChunkKey& chunk, std::uint32_t tokens,
-                           std::vector<PartBytes> parts) {
-  std::vector<Part> names;
-  std::vector<offload::StoredBytes> pages;
-  for (PartBytes& part : parts) {
-    names.push_back({.name = part.name,
-                     .bytes = part.bytes.size(),
-                     .checksum = part_checksum(chunk, part.name, part.bytes)});
-    pages.push_back({.key = page_key(chunk, part.name), .bytes = std::move(part.bytes)});
+Result<Manifest> ChunkStore::publish(const ChunkKey& chunk, std::uint32_t tokens,
+                                     const std::shared_ptr<std::vector<PartBytes>>& parts) {
+  std::vector<Part> described;
+  std::vector<PartName> names;
+  for (const PartBytes& part : *parts) {
+    names.push_back(part.name);
+    described.push_back({.name = part.name,
+                         .bytes = part.bytes.size(),
+                         .checksum = part_checksum(chunk, part.name, part.bytes)});
   }
-  TERRACE_ASSIGN(const Manifest manifest, Manifest::create(chunk, tokens, std::move(names)));
-  Status written = calls_.write(std::move(pages));
-  if (written) {
-    written = calls_.write({{.key = manifest_page_key(chunk), .bytes = manifest.write()}});
-  }
-  if (!written) static_cast<void>(erase(manifest));
-  return written;
+  TERRACE_ASSIGN(Manifest manifest, Manifest::create(chunk, tokens, std::move(described)));
+  const Status written = write(manifest, parts);
+  if (written) return manifest;
+  static_cast<void>(calls_.erase(pages_of(chunk, names)));
+  return tl::unexpected(written.error());
 }
 
-Result<std::vector<Manifest>> ChunkStore::find_run(std::span<const ChunkKey> chunks) {
-  TERRACE_ASSIGN(const std::vector<bool> there, has(chunks));
-  const auto end = std::ranges::find(there, false);
-  chunks = chunks.first(static_cast<std::size_t>(end - there.begin()));
+Status ChunkStore::write(const Manifest& manifest,
+                         const std::shared_ptr<std::vector<PartBytes>>& parts) {
+  offload::StoreBatch batch{.requests = {}, .memory = parts};
+  for (PartBytes& part : *parts) {
+    batch.requests.push_back({.verb = PageVerb::put,
+                              .key = page_key(manifest.chunk(), part.name),
+                              .data = part.bytes.data(),
+                              .bytes = part.bytes.size()});
+  }
+  TERRACE_TRY(calls_.carry_out(batch));
+  for (const PageRequest& request : batch.requests) TERRACE_TRY(request.status);
+  return calls_.write({{.key = manifest_page_key(manifest.chunk()), .bytes = manifest.write()}});
+}
+
+Result<std::vector<Result<Manifest>>> ChunkStore::manifests(std::span<const ChunkKey> chunks) {
   TERRACE_ASSIGN(const auto pages, calls_.read_all(manifest_keys(chunks)));
-  std::vector<Manifest> run;
+  std::vector<Result<Manifest>> manifests;
   for (std::size_t i = 0; i < chunks.size(); ++i) {
-    const PageKey key = manifest_page_key(chunks[i]);
-    Result<Manifest> manifest =
-        pages[i] ? Manifest::read(chunks[i], *pages[i]) : tl::unexpected(pages[i].error());
-    if (!manifest) {
-      static_cast<void>(calls_.erase({&key, 1}));
-      break;
-    }
-    TERRACE_ASSIGN(const bool whole, has_parts(*manifest));
+    manifests.push_back(pages[i] ? Manifest::read(chunks[i], *pages[i])
+                                 : tl::unexpected(pages[i].error()));
+  }
+  return manifests;
+}
+
+Result<ChunkRun> ChunkStore::find_run(std::span<const ChunkKey> chunks) {
+  TERRACE_ASSIGN(std::vector<Result<Manifest>> found, manifests(chunks));
+  ChunkRun run;
+  for (Result<Manifest>& manifest : found) {
+    const Status whole = manifest ? check_parts(*manifest) : tl::unexpected(manifest.error());
     if (!whole) {
-      static_cast<void>(erase(*manifest));
+      run.end = whole.error();
       break;
     }
-    run.push_back(std::move(*manifest));
+    run.chunks.push_back(*std::move(manifest));
   }
   return run;
 }
 
-Result<bool> ChunkStore::has_parts(const Manifest& manifest) {
-  TERRACE_ASSIGN(const std::vector<std::size_t> sizes, calls_.sizes_of(part_keys(manifest)));
-  return std::ranges::equal(manifest.parts(), sizes, {}, &Part::bytes);
-}
-
-Result<std::vector<bool>> ChunkStore::has(std::span<const ChunkKey> chunks) {
-  TERRACE_ASSIGN(const std::vector<std::size_t> sizes, calls_.sizes_of(manifest_keys(chunks)));
-  std::vector<bool> there;
-  for (const std::size_t bytes : sizes) there.push_back(bytes > 0);
-  return there;
+Status ChunkStore::check_parts(const Manifest& manifest) {
+  offload::StoreBatch batch;
+  for (const Part& part : manifest.parts()) {
+    batch.requests.push_back(
+        {.verb = PageVerb::find, .key = page_key(manifest.chunk(), part.name)});
+  }
+  TERRACE_TRY(calls_.carry_out(batch));
+  for (std::size_t i = 0; i < batch.requests.size(); ++i) {
+    const PageRequest& request = batch.requests[i];
+    TERRACE_TRY(request.status);
+    const Part& part = manifest.parts()[i];
+    if (request.bytes == part.bytes) continue;
+    return fail(Errc::corrupt, "chunk {}: {} has {} bytes of {}", to_string(manifest.chunk()),
+                to_string(part.name), request.bytes, part.bytes);
+  }
+  return {};
 }
 
 Result<std::vector<std::byte>> ChunkStore::read(const Manifest& manifest, const Part& part) {
@@ -87,11 +98,18 @@ Result<std::vector<std::byte>> ChunkStore::read(const Manifest& manifest, const 
               to_string(part.name));
 }
 
-Status ChunkStore::erase(const Manifest& manifest) {
-  // First the manifest, so that nobody finds the rest.
-  const PageKey key = manifest_page_key(manifest.chunk());
-  TERRACE_TRY(calls_.erase({&key, 1}));
-  return calls_.erase(part_keys(manifest));
+std::vector<PageKey> ChunkStore::pages_of(const ChunkKey& chunk, std::span<const PartName> parts) {
+  std::vector<PageKey> pages{manifest_page_key(chunk)};
+  for (const PartName& part : parts) pages.push_back(page_key(chunk, part));
+  return pages;
+}
+
+Result<StoreTicket> ChunkStore::start_erasing(std::span<const PageKey> pages) {
+  offload::StoreBatch batch;
+  for (const PageKey& page : pages) {
+    batch.requests.push_back({.verb = PageVerb::erase, .key = page});
+  }
+  return calls_.start(batch);
 }
 
 }  // namespace terrace::tiers

@@ -146,6 +146,11 @@ std::vector<std::byte> Manifest::write() const {
   return to;
 }
 
+bool Manifest::may_have(std::size_t bytes) noexcept {
+  return bytes > head_bytes && (bytes - head_bytes) % part_bytes == 0 &&
+         (bytes - head_bytes) / part_bytes <= parts_max;
+}
+
 std::uint64_t Manifest::checksum() const { return checksum_of(write_checked(*this)); }
 
 const Part* Manifest::find(const PartName& name) const noexcept {

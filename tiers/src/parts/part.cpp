@@ -49,4 +49,9 @@ PageKey manifest_page_key(const ChunkKey& chunk) noexcept {
   return keyed(chunk, {manifest_kind, 0, 0});
 }
 
+ChunkKey chunk_of_manifest(const PageKey& page) noexcept {
+  const PageKey undone = manifest_page_key({.high = page.high, .low = page.low});
+  return {.high = undone.high, .low = undone.low};
+}
+
 }  // namespace terrace::tiers

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -36,6 +37,9 @@ struct PageMoverOptions {
   std::shared_ptr<Store> store;
   std::uint64_t owner = 0;  ///< first half of its keys: no other user of the store may have it
   Duration deadline{};      ///< of a batch of pages
+  /// Frees room for so many bytes in a store that is full, of what is worth less than the pages.
+  /// Returns whether there was something to free; the pages are tried again then.
+  std::function<bool(std::uint64_t bytes)> make_room = {};
 };
 
 /// Threads  safe from any thread
@@ -52,7 +56,10 @@ class PageMover {
   static constexpr std::size_t batch_pages = 64;
 
   PageMover(HostPagePool& pool, PageMoverOptions options) noexcept
-      : pool_(pool), owner_(options.owner), calls_(std::move(options.store), options.deadline) {}
+      : pool_(pool),
+        owner_(options.owner),
+        make_room_(std::move(options.make_room)),
+        calls_(std::move(options.store), options.deadline) {}
   PageMover(const PageMover&) = delete;
   PageMover& operator=(const PageMover&) = delete;
   /// Waits for batches that are under way, each until the deadline.
@@ -71,6 +78,9 @@ class PageMover {
   /// Names a page that the store has, and that is not erased. It has to stay in the store until the
   /// last reference is taken away.
   [[nodiscard]] StoredPage adopt(const StoredPlace& place);
+
+  /// Whether it was adopted.
+  [[nodiscard]] bool is_adopted(StoredPage page) const;
 
   /// Adds a reference.
   void share(StoredPage page);
@@ -93,11 +103,14 @@ class PageMover {
     return {.high = owner_, .low = static_cast<std::uint64_t>(page)};
   }
   [[nodiscard]] PageRequest request_for(StoredPage page, std::byte* data);
+  /// Writes pages that were named, and sets the status of each.
+  void put(std::span<Page* const> pages);
   /// Erases pages without a reference.
   void tidy_up();
 
   HostPagePool& pool_;
   std::uint64_t owner_;
+  std::function<bool(std::uint64_t)> make_room_;
   mutable std::mutex mutex_;
   std::uint64_t last_ = 0;
   std::unordered_map<StoredPage, Named> named_;

@@ -46,8 +46,9 @@ class StoreCalls {
   /// Errors   those of Store::submit; not_ready past the deadline: what has not begun is cancelled,
   ///          the batch is no longer the caller's, and nothing is known of its requests
   [[nodiscard]] Status carry_out(StoreBatch& batch);
-  /// Starts a batch that nobody waits for. Errors: those of Store::submit; the batch stays then.
-  [[nodiscard]] Status start(StoreBatch& batch);
+  /// Starts a batch whose requests nobody looks at. Errors: those of Store::submit; the batch stays
+  /// then.
+  [[nodiscard]] Result<StoreTicket> start(StoreBatch& batch);
 
   /// Returns the bytes of each page, 0 where there is none. Errors: as carry_out().
   [[nodiscard]] Result<std::vector<std::size_t>> sizes_of(std::span<const PageKey> keys);

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "terrace/core/store.hpp"
@@ -14,6 +16,9 @@ struct TierStoreOptions {
   std::string path;                   ///< of the file
   std::uint64_t bytes = 0;            ///< of the file, which are taken from the disk at once
   std::uint64_t page_bytes = 65'536;  ///< of the smallest pages that will fill it
+  /// Called once with the keys of the saved pages that the file has, in any order, where this call
+  /// has opened the file; where the process had it open already, it is not called.
+  std::function<void(std::span<const PageKey>)> on_opened = {};
 };
 
 /// First halves of keys of scratch pages are below it, those of saved pages are not.

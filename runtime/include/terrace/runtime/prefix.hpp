@@ -35,6 +35,29 @@ struct PrefixQuery {
   std::string salt = {};  ///< a tenant's secret: others' prefixes are never found
 };
 
+/// Prefixes that were not found, by what became of their first chunk.
+struct PrefixMisses {
+  std::uint64_t never_stored = 0;
+  std::uint64_t evicted = 0;  ///< or gone from the store for another reason
+  std::uint64_t corrupt = 0;  ///< its bytes were not those that were written, or not readable
+  std::uint64_t late = 0;     ///< it was being written, or was not read by the deadline
+  std::uint64_t other_namespace = 0;  ///< nothing of this model, shape and salt was ever stored
+  std::uint64_t no_room = 0;          ///< it was to be stored, and nothing could make room for it
+};
+
+/// How look-ups of prefixes ended (Runtime::prefix_counters): look_ups is the sum of hits, partial
+/// and misses.
+struct PrefixCounters {
+  std::uint64_t look_ups = 0;
+  std::uint64_t hits = 0;     ///< all whole chunks of the query were found
+  std::uint64_t partial = 0;  ///< some of them, from the front
+  PrefixMisses misses = {};
+  std::uint64_t tokens_asked = 0;    ///< of all queries
+  std::uint64_t tokens_found = 0;    ///< that sequences began with
+  std::uint64_t chunks_evicted = 0;  ///< to make room: of rows, and of indexes
+  std::uint64_t bytes_resident = 0;  ///< of chunks that can be found now
+};
+
 /// The result of publishing a prefix.
 struct PublishReport {
   std::size_t tokens = 0;   ///< that the store has now, of whole chunks

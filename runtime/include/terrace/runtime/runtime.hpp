@@ -17,6 +17,7 @@
 #include "terrace/core/result.hpp"
 #include "terrace/runtime/memory_need.hpp"
 #include "terrace/runtime/options.hpp"
+#include "terrace/runtime/prefix.hpp"
 #include "terrace/runtime/sequence.hpp"
 #include "terrace/runtime/step.hpp"
 
@@ -52,6 +53,13 @@ class Runtime {
   /// Order    returns when what the next step needs is on the device
   /// Errors   out_of_memory. Errors of the store are a prefix that is not found
   Result<std::unique_ptr<Sequence>> open_sequence(const PrefixQuery& query);
+
+  /// Returns how the calls of open_sequence(query) ended that looked a prefix up, each counted
+  /// once; of all runtimes in the process that share the store. All are 0 where prefixes are not
+  /// kept.
+  ///
+  /// Threads  any
+  [[nodiscard]] PrefixCounters prefix_counters() const;
 
   /// Begins a step of all these sequences, with tokens from their length() on: makes room for them.
   /// A sequence that cannot begin does not take part; Step::status() says why. Sequences and the

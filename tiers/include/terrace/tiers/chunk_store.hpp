@@ -2,14 +2,15 @@
 // there is whole; found only while all of its parts are there.
 //
 //   ChunkStore chunks(store, deadline);
-//   TERRACE_TRY(chunks.publish(key, 256, std::move(parts)));
-//   TERRACE_ASSIGN(const std::vector<Manifest> run, chunks.find_run(keys));
-//   TERRACE_ASSIGN(const auto bytes, chunks.read(run[0], run[0].parts()[0]));
+//   TERRACE_TRY(chunks.publish(key, 256, parts));
+//   TERRACE_ASSIGN(const ChunkRun run, chunks.find_run(keys));
+//   TERRACE_ASSIGN(const auto bytes, chunks.read(run.chunks[0], run.chunks[0].parts()[0]));
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -24,6 +25,14 @@ struct PartBytes {
   std::vector<std::byte> bytes;
 };
 
+/// Chunks that a store has whole, from the front of those that were asked for.
+struct ChunkRun {
+  std::vector<Manifest> chunks;
+  /// Why the run ends before the last chunk: invalid_argument: the next chunk lacks its manifest or
+  /// a part; corrupt, unsupported: it is not as it was written; others: it cannot be read now.
+  std::optional<Error> end = {};
+};
+
 /// Threads  safe from any thread
 class ChunkStore {
  public:
@@ -31,34 +40,43 @@ class ChunkStore {
   ChunkStore(std::shared_ptr<Store> store, Duration deadline) noexcept
       : calls_(std::move(store), deadline) {}
 
-  /// Writes a chunk. It is found whole, or not at all.
+  /// Writes a chunk. A look-up finds all of it, or nothing. Nothing may change the parts
+  /// meanwhile, nor while the store is still at them past the deadline.
   ///
   /// Errors   invalid_argument: those of Manifest::create; those of the store: out_of_memory where
   ///          it is full. Parts that were written are erased then
-  [[nodiscard]] Status publish(const ChunkKey& chunk, std::uint32_t tokens,
-                               std::vector<PartBytes> parts);
+  [[nodiscard]] Result<Manifest> publish(const ChunkKey& chunk, std::uint32_t tokens,
+                                         const std::shared_ptr<std::vector<PartBytes>>& parts);
 
-  /// Returns the manifests of the longest run of chunks, from the front, that are whole. A chunk
-  /// whose manifest or parts are damaged or gone ends the run, and is erased: the next call does
-  /// not try it again.
+  /// Returns the manifest of each chunk. Errors: not_ready past the deadline. Errors of a chunk:
+  /// those of ChunkRun::end.
+  [[nodiscard]] Result<std::vector<Result<Manifest>>> manifests(std::span<const ChunkKey> chunks);
+
+  /// Returns the manifests of the longest run of chunks, from the front, that are whole. A damaged
+  /// chunk stays as it is: its pages are the caller's to erase.
   ///
   /// Errors   not_ready past the deadline
-  [[nodiscard]] Result<std::vector<Manifest>> find_run(std::span<const ChunkKey> chunks);
-
-  /// Returns which of the chunks have a manifest. Errors: not_ready past the deadline.
-  [[nodiscard]] Result<std::vector<bool>> has(std::span<const ChunkKey> chunks);
+  [[nodiscard]] Result<ChunkRun> find_run(std::span<const ChunkKey> chunks);
 
   /// Returns the bytes of a part, as they were published.
   ///
   /// Errors   corrupt: other bytes; those of the store
   [[nodiscard]] Result<std::vector<std::byte>> read(const Manifest& manifest, const Part& part);
 
-  /// Errors   those of the store; some parts may be left then, and the manifest is not
-  [[nodiscard]] Status erase(const Manifest& manifest);
+  /// Returns the keys of all pages of a chunk, first that of the manifest: in this order they are
+  /// erased, so that nobody finds the rest.
+  [[nodiscard]] static std::vector<PageKey> pages_of(const ChunkKey& chunk,
+                                                     std::span<const PartName> parts);
+
+  /// Starts to erase pages: calls that begin later do not find them. Errors: those of
+  /// Store::submit.
+  [[nodiscard]] Result<StoreTicket> start_erasing(std::span<const PageKey> pages);
 
  private:
-  /// Whether the store has all parts.
-  [[nodiscard]] Result<bool> has_parts(const Manifest& manifest);
+  [[nodiscard]] Status write(const Manifest& manifest,
+                             const std::shared_ptr<std::vector<PartBytes>>& parts);
+  /// Whether the store has all parts. Errors: as ChunkRun::end.
+  [[nodiscard]] Status check_parts(const Manifest& manifest);
 
   offload::StoreCalls calls_;
 };

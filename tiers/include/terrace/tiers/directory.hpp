@@ -163,6 +163,9 @@ class Directory {
   /// Errors   invalid_argument: no keys, or no such tenant; nothing is counted then
   [[nodiscard]] Result<FoundRun> find(const FindRequest& request);
 
+  /// Counts a look-up that find() was not asked for: there was no key.
+  void count(TenantId tenant, LookUpOutcome outcome) noexcept;
+
   /// Has a look-up that was counted as `from` count as `to`: its chunks were corrupt or late.
   /// Changes nothing where no look-up of the tenant counts as `from`.
   void amend(TenantId tenant, LookUpOutcome from, LookUpOutcome to) noexcept;
@@ -187,8 +190,9 @@ class Directory {
   /// Lets look-ups find a reserved copy. The caller calls it once the bytes are safe.
   [[nodiscard]] Answer publish(CopyHandle reserved, const PublishedCopy& copy);
 
-  /// Gives a reservation up: the store failed, and leaves no key.
-  [[nodiscard]] Answer cancel(CopyHandle reserved);
+  /// Gives a reservation up: the store failed, and leaves no key. Where a reason is given and no
+  /// other tier has the chunk, look-ups of the chunk say it.
+  [[nodiscard]] Answer cancel(CopyHandle reserved, std::optional<MissReason> why = {});
 
   /// Keeps a published copy's bytes where they are until the lease ends or expires; nothing where
   /// the tier has no published copy.

@@ -66,6 +66,9 @@ class Manifest {
   ///          bytes (8), checksum (8)
   [[nodiscard]] std::vector<std::byte> write() const;
 
+  /// Whether write() may have made so many bytes.
+  [[nodiscard]] static bool may_have(std::size_t bytes) noexcept;
+
   /// Returns the checksum that write() puts into the bytes: the directory keeps it beside the key,
   /// so that a manifest which is intact, but older, does not pass for this one.
   [[nodiscard]] std::uint64_t checksum() const;

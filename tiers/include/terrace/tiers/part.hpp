@@ -49,4 +49,8 @@ struct Part {
 /// Returns the key under which a Store keeps the manifest of a chunk.
 [[nodiscard]] PageKey manifest_page_key(const ChunkKey& chunk) noexcept;
 
+/// Returns the chunk whose manifest a page with this key is, if it is a manifest: its contents say
+/// whether it is.
+[[nodiscard]] ChunkKey chunk_of_manifest(const PageKey& page) noexcept;
+
 }  // namespace terrace::tiers

@@ -1,0 +1,209 @@
+// A library: the chunks that a store keeps, bounded by the store's room, and accounted for.
+// Whatever uses the store's chunks in a process shares the one library of that store.
+//
+//   TERRACE_ASSIGN(auto library, ChunkLibrary::share({.store = store, .deadline = deadline}));
+//   const LookUp found = library->find_run({.root = root, .keys = keys, .now = now}, tokens);
+//   ...  // as long as found.lease lives, the pages of found.run stay where they are
+//   TERRACE_TRY(library->publish({.root = root, .key = key, .tokens = 256, .now = now}, parts,
+//                                lease));
+//
+// A chunk that finds no room evicts others, as a whole: those that were used longest ago first, the
+// end of a prefix before its beginning. Chunks with a lease stay. Chunks are a cache: rows that
+// are nowhere else take room in the store from them (make_room).
+//
+// Each look-up is counted in one way: as it ended. A chunk that turns out to be damaged or gone is
+// dropped, so that the next look-up is a miss and not the same failure again. An error that may
+// pass, of the device or of a deadline, drops nothing.
+//
+// The library knows its chunks by a directory in memory. Where a file was opened with it
+// (open_file), it has read which chunks are there; of another store it asks the store for chunks
+// that it does not know.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "terrace/offload/tier_store.hpp"
+#include "terrace/tiers/chunk_store.hpp"
+#include "terrace/tiers/directory.hpp"
+#include "terrace/tiers/namespace.hpp"
+
+namespace terrace::tiers {
+
+class ChunkCatalogue;
+class ChunkLibrary;
+
+struct ChunkLibraryOptions {
+  std::shared_ptr<Store> store = nullptr;  ///< open_file() sets it
+  Duration deadline{};                     ///< of each batch of the store
+  /// Chunks that the directory has places for, at 130 bytes each; 0 = by the pages that the store
+  /// may have, 65,536 at most. More chunks evict each other.
+  std::uint64_t chunks_max = 0;
+  std::uint64_t seed = 0;  ///< DirectoryOptions::seed
+};
+
+/// A lease of chunks: while it lives, their pages stay in the store, found or not.
+///
+/// Threads  safe from any thread
+class ChunkLease {
+ public:
+  ChunkLease() = default;  ///< of no chunk
+  ChunkLease(ChunkLease&& other) noexcept;
+  ChunkLease& operator=(ChunkLease&& other) noexcept;
+  ~ChunkLease();
+
+  [[nodiscard]] std::span<const ChunkKey> chunks() const noexcept { return chunks_; }
+  [[nodiscard]] bool covers(const ChunkKey& key) const noexcept;
+  /// Says of a chunk, by its number in chunks(), why it could not be read: ChunkLibrary::drop.
+  void drop(std::size_t number, const Error& why) const;
+
+ private:
+  friend class ChunkLibrary;
+  ChunkLease(std::shared_ptr<ChunkLibrary> library, std::vector<ChunkKey> chunks) noexcept;
+
+  std::shared_ptr<ChunkLibrary> library_;
+  std::vector<ChunkKey> chunks_;
+};
+
+/// The result of a look-up of a prefix.
+struct LookUp {
+  std::vector<Manifest> run = {};  ///< of whole chunks, from the front
+  ChunkLease lease = {};           ///< of them, and maybe of chunks after them
+  TenantId tenant = {};
+  LookUpOutcome outcome = LookUpOutcome::miss_never_stored;  ///< as it is counted
+};
+
+struct PublishRequest {
+  const Digest& root;  ///< of the namespace
+  TenantId tenant = {};
+  ChunkKey key = {};
+  std::uint32_t tokens = 0;  ///< Manifest::tokens
+  TimePoint now = {};
+};
+
+enum class Published : std::uint8_t {
+  written,
+  was_there,
+  /// Somebody else is writing it; or it was dropped, and those who have leases of it still read it.
+  under_way,
+};
+
+struct LibraryCounters {
+  LookUpCounters look_ups = {};
+  std::uint64_t tokens_asked = 0;
+  std::uint64_t tokens_found = 0;
+  std::uint64_t evicted = 0;  ///< chunks
+  TierGauges chunks = {};     ///< `in_flight` has dropped chunks that are leased, too
+};
+
+/// Times are of one clock. Tokens of a request are those that the caller counts.
+///
+/// Threads  safe from any thread
+class ChunkLibrary : public std::enable_shared_from_this<ChunkLibrary> {
+ public:
+  /// Returns the library of a store: the one that the process has, or a new one.
+  ///
+  /// Errors   invalid_argument: no store
+  [[nodiscard]] static Result<std::shared_ptr<ChunkLibrary>> share(
+      const ChunkLibraryOptions& options);
+
+  /// Opens the store of a file, or shares it, with its library. Where the file is opened, the
+  /// chunks that it has are found, and pages of no whole chunk are erased: a process that ended
+  /// amid a publish() left them.
+  ///
+  /// Errors   those of open_tier_store; not_ready: manifests could not be read by the deadline
+  /// Cost     reads the manifest of each chunk
+  [[nodiscard]] static Result<std::shared_ptr<ChunkLibrary>> open_file(
+      const offload::TierStoreOptions& file, ChunkLibraryOptions options);
+
+  /// Returns the library that the process has of a store now, or null.
+  [[nodiscard]] static std::shared_ptr<ChunkLibrary> of(const Store& store);
+
+  ~ChunkLibrary();
+  ChunkLibrary(const ChunkLibrary&) = delete;
+  ChunkLibrary& operator=(const ChunkLibrary&) = delete;
+
+  [[nodiscard]] const std::shared_ptr<Store>& store() const noexcept { return store_; }
+
+  /// Returns the number of the tenant with a salt: 0 of the empty one; after 63 others, tenants
+  /// share the last number. Errors: out_of_memory: the hash could not be computed.
+  [[nodiscard]] Result<TenantId> tenant_of(const TenantSalt& salt);
+
+  /// Looks for the longest run of whole chunks from the front of a prefix, and counts the look-up,
+  /// which asks for so many tokens. A look-up without keys is a miss of what was never stored.
+  /// Errors of the store are misses.
+  [[nodiscard]] LookUp find_run(const FindRequest& request, std::uint64_t tokens);
+  /// Says that only the first `usable` chunks of a look-up's run are of use: it counts as partial
+  /// or, with none of them, as a miss for that reason.
+  void amend(LookUp& look_up, std::size_t usable, const Error& why);
+
+  /// Returns which of the chunks are there, as far as the store says so, without counting a
+  /// look-up. Errors: not_ready past the deadline.
+  [[nodiscard]] Result<std::vector<bool>> has(const FindRequest& request);
+  /// Leases those of the chunks that are there.
+  [[nodiscard]] ChunkLease lease(const FindRequest& request);
+  /// Uses the chunks of a prefix that are there: its end is evicted before its beginning.
+  void touch(std::span<const ChunkKey> keys, TimePoint now);
+
+  /// Returns the manifest of a leased chunk. A chunk that is not whole is dropped. Errors: those of
+  /// ChunkRun::end; not_ready past the deadline.
+  [[nodiscard]] Result<Manifest> manifest(const ChunkKey& chunk);
+  /// Returns the bytes of a part of a leased chunk. A damaged chunk is dropped. Errors: those of
+  /// ChunkStore::read.
+  [[nodiscard]] Result<std::vector<std::byte>> read(const Manifest& manifest, const Part& part);
+
+  /// Writes a chunk, unless it is there, and adds it to a lease. Where the store is full, it evicts
+  /// others first, until the chunk fits or nothing is left to evict.
+  ///
+  /// Errors   out_of_memory: no room, and look-ups of the chunk say so; those of
+  ///          ChunkStore::publish. Nothing is left of the chunk
+  [[nodiscard]] Result<Published> publish(const PublishRequest& request,
+                                          std::vector<PartBytes> parts, ChunkLease& lease);
+
+  /// Drops a chunk that could not be read, if it is damaged or gone: look-ups do not find it from
+  /// now on, and its pages are erased with the last lease. Other errors change nothing.
+  void drop(const ChunkKey& chunk, const Error& why);
+
+  /// Evicts chunks until so many bytes are free, and waits until they are. Returns their bytes: 0
+  /// where nothing is left to evict.
+  std::uint64_t make_room(std::uint64_t bytes);
+
+  [[nodiscard]] LibraryCounters counters() const;
+
+ private:
+  friend class ChunkLease;
+  ChunkLibrary(const ChunkLibraryOptions& options, std::unique_ptr<ChunkCatalogue> catalogue);
+
+  static Result<std::shared_ptr<ChunkLibrary>> make(const ChunkLibraryOptions& options);
+  /// Takes up what the pages of a file are.
+  Status take_stock(std::span<const PageKey> pages);
+  /// Asks the store for chunks that the directory does not know. Returns why one of them may be
+  /// there all the same. Errors: not_ready past the deadline.
+  Result<std::optional<Error>> learn(const FindRequest& request);
+  void return_lease(std::span<const ChunkKey> chunks) noexcept;
+  /// Reads the manifests of the chunks that the directory has found.
+  void settle(LookUp& look_up);
+  /// With the mutex: starts to erase the pages of chunks that went.
+  [[nodiscard]] Result<StoreTicket> start_erasing();
+  [[nodiscard]] Result<Manifest> write(const PublishRequest& request, std::uint64_t bytes,
+                                       const std::shared_ptr<std::vector<PartBytes>>& parts);
+
+  const std::shared_ptr<Store> store_;
+  const Duration deadline_;
+  ChunkStore chunks_;
+  bool knows_all_ = false;        ///< the directory has all chunks of the store
+  bool knows_namespaces_ = true;  ///< of all of them
+
+  mutable std::mutex mutex_;
+  std::unique_ptr<ChunkCatalogue> catalogue_;
+  std::map<Digest, TenantId> tenants_;
+  std::uint64_t tokens_asked_ = 0;
+  std::uint64_t tokens_found_ = 0;
+};
+
+}  // namespace terrace::tiers

@@ -1,0 +1,274 @@
+#include "terrace/tiers/chunk_library.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "chunk_catalogue.hpp"
+#include "directory/copy_table.hpp"
+#include "identity/sha256.hpp"
+
+namespace terrace::tiers {
+namespace {
+
+MissReason reason_of(const Error& error) noexcept {
+  switch (error.code) {
+    case Errc::invalid_argument:  // no such page
+      return MissReason::evicted;
+    case Errc::not_ready:
+    case Errc::cancelled:
+      return MissReason::late;
+    default:
+      return MissReason::corrupt;
+  }
+}
+
+/// Why a chunk is dropped that could not be read; nothing = it stays.
+std::optional<DropReason> drop_reason(const Error& error) noexcept {
+  switch (error.code) {
+    case Errc::invalid_argument:
+      return DropReason::evicted;
+    case Errc::corrupt:
+    case Errc::unsupported:
+      return DropReason::corrupt;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::uint64_t tokens_of(std::span<const Manifest> run) {
+  std::uint64_t tokens = 0;
+  for (const Manifest& chunk : run) tokens += chunk.tokens();
+  return tokens;
+}
+
+std::uint64_t bytes_of(std::span<const PartBytes> parts) {
+  std::uint64_t bytes = 0;
+  for (const PartBytes& part : parts) bytes += part.bytes.size();
+  return bytes;
+}
+
+}  // namespace
+
+ChunkLibrary::ChunkLibrary(const ChunkLibraryOptions& options,
+                           std::unique_ptr<ChunkCatalogue> catalogue)
+    : store_(options.store),
+      deadline_(options.deadline),
+      chunks_(options.store, options.deadline),
+      catalogue_(std::move(catalogue)) {}
+
+ChunkLibrary::~ChunkLibrary() = default;
+
+Result<TenantId> ChunkLibrary::tenant_of(const TenantSalt& salt) {
+  if (salt.is_empty()) return TenantId{};
+  TERRACE_ASSIGN(const Digest digest, sha256(std::as_bytes(std::span(salt.secret()))));
+  const std::lock_guard lock(mutex_);
+  const std::size_t next = std::min<std::size_t>(tenants_.size() + 1, tenants_max - 1);
+  return tenants_.try_emplace(digest, static_cast<TenantId>(next)).first->second;
+}
+
+Result<std::optional<Error>> ChunkLibrary::learn(const FindRequest& request) {
+  std::optional<Error> unclear;
+  if (knows_all_) return unclear;
+  std::vector<ChunkKey> unknown;
+  {
+    const std::lock_guard lock(mutex_);
+    std::ranges::copy_if(request.keys, std::back_inserter(unknown),
+                         [&](const ChunkKey& key) { return !catalogue_->has(key); });
+  }
+  TERRACE_ASSIGN(const auto manifests, chunks_.manifests(unknown));
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < unknown.size(); ++i) {
+    const Result<Manifest>& manifest = manifests[i];
+    // A damaged one is taken up, too, to be dropped for that reason.
+    if (!manifest && drop_reason(manifest.error()) != DropReason::corrupt) {
+      if (!unclear && !drop_reason(manifest.error())) unclear = manifest.error();
+      continue;
+    }
+    catalogue_->take_up({.root = request.root,
+                         .tenant = request.tenant,
+                         .key = unknown[i],
+                         .bytes = manifest ? manifest->bytes() : 1},
+                        manifest ? &*manifest : nullptr, request.now);
+  }
+  static_cast<void>(start_erasing());
+  return unclear;
+}
+
+LookUp ChunkLibrary::find_run(const FindRequest& request, std::uint64_t tokens) {
+  const Result<std::optional<Error>> learned = learn(request);
+  LookUp look_up{.tenant = request.tenant};
+  {
+    const std::lock_guard lock(mutex_);
+    tokens_asked_ += tokens;
+    Directory& directory = catalogue_->directory();
+    if (request.keys.empty()) {
+      directory.count(request.tenant, look_up.outcome);
+      return look_up;
+    }
+    const FoundRun found = directory.find(request).value();
+    look_up.outcome = found.outcome;
+    if (found.outcome == LookUpOutcome::miss_other_namespace && !knows_namespaces_) {
+      look_up.outcome = LookUpOutcome::miss_never_stored;
+      directory.amend(request.tenant, found.outcome, look_up.outcome);
+    }
+    look_up.lease = ChunkLease(
+        shared_from_this(),
+        catalogue_->lease(request.keys.first(found.chunks[number_of(Tier::nvme)]), request.now));
+  }
+  if (!look_up.lease.chunks().empty()) {
+    settle(look_up);
+  } else if (!learned || *learned) {
+    amend(look_up, 0, learned ? **learned : learned.error());
+  }
+  return look_up;
+}
+
+void ChunkLibrary::settle(LookUp& look_up) {
+  const std::span<const ChunkKey> chunks = look_up.lease.chunks();
+  Result<ChunkRun> there = chunks_.find_run(chunks);
+  if (!there) return amend(look_up, 0, there.error());
+  look_up.run = std::move(there->chunks);
+  {
+    const std::lock_guard lock(mutex_);
+    tokens_found_ += tokens_of(look_up.run);
+  }
+  if (!there->end) return;
+  drop(chunks[look_up.run.size()], *there->end);
+  amend(look_up, look_up.run.size(), *there->end);
+}
+
+void ChunkLibrary::amend(LookUp& look_up, std::size_t usable, const Error& why) {
+  const LookUpOutcome before = look_up.outcome;
+  look_up.outcome = usable > 0 ? LookUpOutcome::partial : miss_of(reason_of(why));
+  const std::span<const Manifest> run = look_up.run;
+  const std::lock_guard lock(mutex_);
+  catalogue_->directory().amend(look_up.tenant, before, look_up.outcome);
+  tokens_found_ -= tokens_of(run.subspan(usable));
+  look_up.run.erase(look_up.run.begin() + static_cast<std::ptrdiff_t>(usable), look_up.run.end());
+}
+
+Result<std::vector<bool>> ChunkLibrary::has(const FindRequest& request) {
+  TERRACE_TRY(learn(request));
+  std::vector<bool> there;
+  const std::lock_guard lock(mutex_);
+  for (const ChunkKey& key : request.keys) there.push_back(catalogue_->has(key));
+  return there;
+}
+
+ChunkLease ChunkLibrary::lease(const FindRequest& request) {
+  const std::lock_guard lock(mutex_);
+  return {shared_from_this(), catalogue_->lease(request.keys, request.now)};
+}
+
+void ChunkLibrary::touch(std::span<const ChunkKey> keys, TimePoint now) {
+  const std::lock_guard lock(mutex_);
+  catalogue_->directory().touch(keys, now);
+}
+
+Result<Manifest> ChunkLibrary::manifest(const ChunkKey& chunk) {
+  TERRACE_ASSIGN(ChunkRun run, chunks_.find_run({&chunk, 1}));
+  if (!run.end) return std::move(run.chunks.front());
+  drop(chunk, *run.end);
+  return tl::unexpected(*run.end);
+}
+
+Result<std::vector<std::byte>> ChunkLibrary::read(const Manifest& manifest, const Part& part) {
+  Result<std::vector<std::byte>> bytes = chunks_.read(manifest, part);
+  if (!bytes) drop(manifest.chunk(), bytes.error());
+  return bytes;
+}
+
+Result<Published> ChunkLibrary::publish(const PublishRequest& request, std::vector<PartBytes> parts,
+                                        ChunkLease& lease) {
+  const std::uint64_t bytes = bytes_of(parts);
+  Reserved reserved;
+  {
+    const std::lock_guard lock(mutex_);
+    TERRACE_ASSIGN(
+        reserved,
+        catalogue_->reserve(
+            {.root = request.root, .tenant = request.tenant, .key = request.key, .bytes = bytes}));
+  }
+  if (reserved.kind == Reserved::Kind::in_flight) return Published::under_way;
+  std::optional<Result<Manifest>> written;
+  if (reserved.kind == Reserved::Kind::reserved) {
+    written = write(request, bytes, std::make_shared<std::vector<PartBytes>>(std::move(parts)));
+  }
+  const std::lock_guard lock(mutex_);
+  if (written && !*written) {
+    const Error& error = written->error();
+    const bool is_full = error.code == Errc::out_of_memory;
+    static_cast<void>(catalogue_->directory().cancel(
+        reserved.handle, is_full ? std::optional(MissReason::no_room) : std::nullopt));
+    return tl::unexpected(error);
+  }
+  if (written) catalogue_->publish(reserved.handle, **written, request.now);
+  if (!lease.covers(request.key)) {
+    if (lease.library_ == nullptr) lease.library_ = shared_from_this();
+    const auto leased = catalogue_->lease({&request.key, 1}, request.now);
+    lease.chunks_.insert(lease.chunks_.end(), leased.begin(), leased.end());
+  }
+  return written ? Published::written : Published::was_there;
+}
+
+Result<Manifest> ChunkLibrary::write(const PublishRequest& request, std::uint64_t bytes,
+                                     const std::shared_ptr<std::vector<PartBytes>>& parts) {
+  {
+    // Pages of a chunk that went and comes again are erased before they are written.
+    const std::lock_guard lock(mutex_);
+    const Result<StoreTicket> erasing = start_erasing();
+    if (!erasing) return tl::unexpected(erasing.error());
+  }
+  for (;;) {
+    Result<Manifest> written = chunks_.publish(request.key, request.tokens, parts);
+    const bool is_full = !written && written.error().code == Errc::out_of_memory;
+    if (!is_full || make_room(bytes) == 0) return written;
+  }
+}
+
+void ChunkLibrary::drop(const ChunkKey& chunk, const Error& why) {
+  const std::optional<DropReason> reason = drop_reason(why);
+  if (!reason) return;
+  const std::lock_guard lock(mutex_);
+  catalogue_->drop(chunk, *reason);
+  static_cast<void>(start_erasing());
+}
+
+void ChunkLibrary::return_lease(std::span<const ChunkKey> chunks) noexcept {
+  const std::lock_guard lock(mutex_);
+  catalogue_->return_lease(chunks);
+  static_cast<void>(start_erasing());
+}
+
+std::uint64_t ChunkLibrary::make_room(std::uint64_t bytes) {
+  std::uint64_t freed = 0;
+  Result<StoreTicket> erasing;
+  {
+    const std::lock_guard lock(mutex_);
+    freed = catalogue_->evict(bytes);
+    if (freed == 0) return 0;
+    erasing = start_erasing();
+  }
+  return erasing && erasing->done.wait(deadline_) ? freed : 0;
+}
+
+Result<StoreTicket> ChunkLibrary::start_erasing() {
+  std::vector<PageKey>& pages = catalogue_->to_erase;
+  if (pages.empty()) return StoreTicket{};
+  Result<StoreTicket> erasing = chunks_.start_erasing(pages);
+  if (erasing) pages.clear();
+  return erasing;
+}
+
+LibraryCounters ChunkLibrary::counters() const {
+  const std::lock_guard lock(mutex_);
+  const Directory& directory = catalogue_->directory();
+  return {.look_ups = directory.counters(),
+          .tokens_asked = tokens_asked_,
+          .tokens_found = tokens_found_,
+          .evicted = catalogue_->evicted(),
+          .chunks = directory.gauges(Tier::nvme)};
+}
+
+}  // namespace terrace::tiers
