@@ -432,17 +432,16 @@ constexpr std::array keys{
     ConfigKey{.name = "tier.model",
               .kind = text,
               .default_text = "",
-              .meaning = "digest of the weights that rows in the file are of, for prefixes that "
-                         "later sequences begin with; empty for none"},
+              .meaning = "digest of the weights that prefixes in that file are of; empty: none are "
+                         "kept"},
     ConfigKey{.name = "tier.adapter",
               .kind = text,
               .default_text = "",
-              .meaning = "digest of the adapter's weights that those rows are of; empty for no "
-                         "adapter"},
+              .meaning = "digest of the adapter's weights that they are of; empty for no adapter"},
     ConfigKey{.name = "tier.rope",
               .kind = text,
               .default_text = "",
-              .meaning = "all parameters of RoPE that those rows are of, in any words"},
+              .meaning = "all parameters of RoPE that they are of, in any words"},
     ConfigKey{.name = "tier.chunk_tokens",
               .kind = integer,
               .default_text = "256",

@@ -52,7 +52,7 @@ def test_a_prompt_begins_with_it(model, tmp_path):
 
 
 def test_its_rows_and_indexes_give_the_same_logits(model, tmp_path):
-    """Of few selected tokens."""
+    """Few tokens are selected."""
     prompt, more = ids(1, 97), ids(1, 1, seed=3)
     first = keeping(model, tmp_path / "rows", **SMALL)
     logits(model, prompt[:, :-1], first)
@@ -74,7 +74,7 @@ def test_the_token_after_it_is_the_models(model, tmp_path):
 
 @pytest.mark.parametrize("padded", [0, 7, 40, 90])
 def test_rows_of_a_batch_begin_with_what_all_of_them_have(model, tmp_path, padded):
-    """Left padding; another prompt for each row, of which one was published further."""
+    """Left padding; each row has a prompt of its own, and other chunks."""
     rows, mask = ids(2, 100), torch.ones((2, 100), dtype=torch.long)
     rows[0, :padded], mask[0, :padded] = 0, 0
     plain = answer(small("llama"), rows, None, attention_mask=mask)

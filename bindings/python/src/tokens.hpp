@@ -14,8 +14,8 @@ namespace terrace::python {
 /// place.
 [[nodiscard]] std::vector<std::uint32_t> read_tokens(std::string_view name, GivenObject given);
 
-/// Reads text, of which the bytes in UTF-8 are taken, or bytes; None is no salt. Errors: raises
-/// InvalidArgument, which never shows the salt.
+/// Reads text, as its bytes in UTF-8, or bytes; None is no salt. Errors: raises InvalidArgument,
+/// which never shows the salt.
 [[nodiscard]] std::string read_salt(GivenObject given);
 
 }  // namespace terrace::python

@@ -11,7 +11,8 @@ def read_ids(input_ids: torch.Tensor) -> torch.Tensor:
     if not is_ids or input_ids.is_floating_point() or input_ids.is_complex():
         kind = (f"{list(input_ids.shape)} of {input_ids.dtype}"
                 if isinstance(input_ids, torch.Tensor) else f"of type {type(input_ids).__name__}")
-        raise InvalidArgument(f"input_ids is {kind}: give a tensor of whole numbers, [rows, tokens]")
+        raise InvalidArgument(f"input_ids is {kind}: give a tensor of whole numbers, "
+                              "[rows, tokens]")
     return input_ids.to("cpu")
 
 

@@ -16,11 +16,11 @@ class VllmStats:
     that broke off; exact_tokens: of such, where pages had been given back, exactly and slowly.
     rows_taken: tokens whose rows were copied from vLLM's pages; rows_brought: to them, by the
     connector, so that vLLM need not compute them. rows_found: tokens of prefixes that were found in
-    the file below host memory; bytes_published: written to it. mismatches: sequences that no longer matched the
-    pages, and were copied again. pages_given_back: pages that vLLM got back before a request ended,
-    because Terrace holds their rows. device_bytes: the most device memory that one sequence took,
-    without pages. refused: requests that were left to vLLM, by the reason. of_sequences: the
-    counters of their sequences.
+    the file below host memory; bytes_published: written to it. mismatches: sequences that no longer
+    matched the pages, and were copied again. pages_given_back: pages that vLLM got back before a
+    request ended, because Terrace holds their rows. device_bytes: the most device memory that one
+    sequence took, without pages. refused: requests that were left to vLLM, by the reason.
+    of_sequences: the counters of their sequences.
     """
 
     requests: int = 0
