@@ -56,6 +56,7 @@ void ChunkCatalogue::take_up(const Entry& entry, const Manifest* manifest, TimeP
   if (!reserved || reserved->kind != Reserved::Kind::reserved) return;
   if (manifest != nullptr) return publish(reserved->handle, *manifest, now);
   publish_parts(reserved->handle, {}, 0, now);
+  drop(entry.key, DropReason::corrupt);
 }
 
 std::vector<ChunkKey> ChunkCatalogue::lease(std::span<const ChunkKey> keys, TimePoint now) {

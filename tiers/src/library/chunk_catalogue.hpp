@@ -40,8 +40,9 @@ class ChunkCatalogue {
   /// Directory::reserve.
   [[nodiscard]] Result<Reserved> reserve(const Entry& entry);
   void publish(CopyHandle reserved, const Manifest& manifest, TimePoint now);
-  /// Takes up a chunk that was found in the store. `manifest`: nothing where it is damaged. A chunk
-  /// that somebody is writing, or for which there is no place, is left out.
+  /// Takes up a chunk that was found in the store. `manifest`: null where it is damaged: look-ups
+  /// say so from then on, and its page is to be erased. A chunk that somebody is writing, or for
+  /// which there is no place, is left out.
   void take_up(const Entry& entry, const Manifest* manifest, TimePoint now);
 
   /// Leases those of the chunks that are there, until return_lease(); returns them.

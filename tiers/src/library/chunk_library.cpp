@@ -80,7 +80,7 @@ Result<std::optional<Error>> ChunkLibrary::learn(const FindRequest& request) {
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < unknown.size(); ++i) {
     const Result<Manifest>& manifest = manifests[i];
-    // A damaged one is taken up, too, to be dropped for that reason.
+    // A damaged one is taken up, too, so that it is remembered as such.
     if (!manifest && drop_reason(manifest.error()) != DropReason::corrupt) {
       if (!unclear && !drop_reason(manifest.error())) unclear = manifest.error();
       continue;
