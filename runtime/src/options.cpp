@@ -204,7 +204,8 @@ Status RuntimeOptions::validate() const {
     return fail(Errc::invalid_argument, "retrieval.dense_layers {}: the model has {} layers",
                 dense_layers, shape.layers);
   }
-  if (prefixes.chunk_tokens == 0 || prefixes.chunk_tokens % block_tokens != 0) {
+  const bool is_whole = prefixes.chunk_tokens > 0 && prefixes.chunk_tokens % block_tokens == 0;
+  if (!prefixes.model.empty() && !is_whole) {
     return fail(Errc::invalid_argument,
                 "tier.chunk_tokens is {}; use a multiple of kv.block_tokens, {}",
                 prefixes.chunk_tokens, block_tokens);
