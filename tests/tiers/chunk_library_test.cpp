@@ -445,7 +445,6 @@ TEST_F(LibraryInAFile, ErasesPagesOfNoWholeChunk) {
     EXPECT_EQ(find(*library, {&keys[0], 1}).outcome, LookUpOutcome::hit_nvme);
     EXPECT_EQ(find(*library, {&keys[1], 1}).outcome, LookUpOutcome::hit_nvme);
     EXPECT_EQ(find(*library, {&keys[2], 1}).outcome, LookUpOutcome::miss_never_stored);
-    // The look-ups came after the erasing, so that it has ended.
     EXPECT_EQ(library->store()->usage().pages, 3U + 2);
     library->make_room(SIZE_MAX);
   }

@@ -99,7 +99,9 @@ Status ChunkLibrary::take_stock(std::span<const PageKey> pages) {
   }
   catalogue_->to_erase.insert(catalogue_->to_erase.end(), contents.rest.begin(),
                               contents.rest.end());
-  static_cast<void>(start_erasing());
+  // Room that is not free by the deadline is free a little later.
+  const Result<StoreTicket> erasing = start_erasing();
+  if (erasing && !contents.rest.empty()) static_cast<void>(erasing->done.wait(deadline_));
   return {};
 }
 
