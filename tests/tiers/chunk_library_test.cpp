@@ -395,7 +395,10 @@ class LibraryInAFile : public ::testing::Test {
   }
 
  private:
-  std::filesystem::path folder_ = std::filesystem::path(::testing::TempDir()) / "library_in_a_file";
+  /// Tests run side by side: each has a folder of its own.
+  std::filesystem::path folder_ =
+      std::filesystem::path(::testing::TempDir()) /
+      ("library_" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
 };
 
 TEST_F(LibraryInAFile, FindsWhatItHadBeforeItWasClosed) {
