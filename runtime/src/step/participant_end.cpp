@@ -58,11 +58,10 @@ Status Participant::conclude(std::size_t accepted, Duration patience) {
   const Ticket attended = parts_.layers.back()->tickets().attended;
   TERRACE_TRY(context_.await(WaitReason::compute, attended, patience));
   count_rests();
-  // All done: neither the embedder's queue nor the step's need outlive the step.
+  // All done: the embedder's queue need not outlive the step.
   for (const auto& layer : parts_.layers) {
-    layer->tickets().attended = layer->tickets().fetched = layer->tickets().offloaded = {};
+    layer->tickets().attended = layer->tickets().fetched = {};
   }
-  context_.lanes.lend_step_queue(nullptr);
   parts_.indexes.room.device().end_step();
   context_.computed = {};
   context_.compute = nullptr;
@@ -191,7 +190,6 @@ Status Participant::abandon(Duration patience) {
   const bool at_rest = context_.phase != SequencePhase::lost && parts_.come_to_rest(patience);
   context_.phase = at_rest ? SequencePhase::idle : SequencePhase::lost;
   if (at_rest) {
-    context_.lanes.lend_step_queue(nullptr);
     parts_.recover();
     if (parts_.indexes.prompt.is_under_way()) parts_.indexes.prompt.give_up();
     for (const auto& layer : parts_.layers) layer->index.piece_hints.clear();
