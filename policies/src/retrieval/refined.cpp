@@ -89,6 +89,10 @@ class Rests {
   std::size_t head_;
 };
 
+/// Tokens of a group that has all tokens of an index. A power of two, so that groups of others
+/// divide it.
+constexpr std::size_t more_than_any_index = std::size_t{1} << 32;
+
 /// The scratch memory of a request: the policy's, the rows it proposes, the second stage's.
 struct Scratch {
   std::size_t ids = 0;  ///< floats from the front on, which is the policy's
@@ -111,6 +115,8 @@ class Refined final : public WrappingPolicy {
         options_(options.refine),
         reduction_(options.reduction) {
     traits_.stops_at_mass = false;
+    // The vector of a chunk is made of the keys of the chunk before.
+    if (coded_ == nullptr) traits_.read_together = more_than_any_index;
   }
 
   [[nodiscard]] Result<IndexLayout> index_layout(const KvShape& shape) const override {
