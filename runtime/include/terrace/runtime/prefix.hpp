@@ -29,8 +29,8 @@ struct PrefixOptions {
 };
 
 struct PrefixQuery {
-  /// From the sequence's first token on. The logits of the last
-  /// token are computed with its step: a caller that needs them leaves the last token out.
+  /// From the sequence's first token on. The logits of the last token are computed with its step: a
+  /// caller that needs them leaves the last token out.
   std::span<const TokenId> tokens = {};
   std::string salt = {};  ///< a tenant's secret: others' prefixes are never found
 };

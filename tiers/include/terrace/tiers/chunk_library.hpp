@@ -1,5 +1,5 @@
 // A library: the chunks that a store keeps, bounded by the store's room, and accounted for.
-// Whatever uses the store's chunks in a process shares the one library of that store.
+// All users of a store's chunks in a process share the one library of that store.
 //
 //   TERRACE_ASSIGN(auto library, ChunkLibrary::share({.store = store, .deadline = deadline}));
 //   const LookUp found = library->find_run({.root = root, .keys = keys, .now = now}, tokens);

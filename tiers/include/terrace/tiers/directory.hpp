@@ -108,7 +108,7 @@ struct Leased {
 struct EvictRequest {
   Tier tier = Tier::host;
   std::uint64_t bytes = 0;              ///< to be freed at least
-  std::optional<TenantId> tenant = {};  ///< whose copies go; nothing = of whichever tenant
+  std::optional<TenantId> tenant = {};  ///< owner of the copies that go; empty = any tenant
   TimePoint now = {};
 };
 
