@@ -26,11 +26,11 @@ Result<std::unique_ptr<Sequence>> Runtime::open_sequence() {
 
 Result<std::unique_ptr<Sequence>> Runtime::open_sequence(const PrefixQuery& query) {
   TERRACE_ASSIGN(auto state, SequenceState::create(state_));
-  if (state_->prefixes() != nullptr) {
+  if (state_->prefixes != nullptr) {
     Status adopted;
     {
       const std::lock_guard lock(state->mutex);
-      adopted = adopt_prefix(*state, query);
+      adopted = adopt_prefix(*state, *state_->prefixes, query);
     }
     const bool missed = !adopted && adopted.error().code != Errc::out_of_memory;
     if (missed) return open_sequence();
@@ -40,28 +40,31 @@ Result<std::unique_ptr<Sequence>> Runtime::open_sequence(const PrefixQuery& quer
 }
 
 PrefixCounters Runtime::prefix_counters() const {
-  const PrefixLibrary* const prefixes = state_->prefixes();
+  const PrefixLibrary* const prefixes = state_->prefixes.get();
   return prefixes == nullptr ? PrefixCounters{} : prefixes->counters();
 }
 
 Result<std::unique_ptr<Step>> Runtime::begin_step(std::span<const StepMember> members,
                                                   Queue& compute, const StepOptions& options) {
-  TERRACE_TRY(state_->check_compute(compute));
+  TERRACE_TRY(check_compute(*state_->backend, compute));
   std::unique_ptr<Step> step(new Step(std::make_unique<Step::State>(state_, compute, options)));
   TERRACE_TRY(step->begin_next(members));
   return step;
 }
 
 Backend& Runtime::backend() noexcept { return *state_->backend; }
-const RuntimeOptions& Runtime::options() const noexcept { return state_->options; }
-const RetrievalTraits& Runtime::traits() const noexcept { return state_->policy->traits(); }
+const RuntimeOptions& Runtime::options() const noexcept { return state_->plan.options; }
+const RetrievalTraits& Runtime::traits() const noexcept { return state_->plan.traits(); }
 const RetentionTraits* Runtime::retention_traits() const noexcept {
-  return state_->retention == nullptr ? nullptr : &state_->retention->traits();
+  const RuntimePlan& plan = state_->plan;
+  return plan.retains() ? &plan.retention->traits() : nullptr;
 }
 
 Result<MemoryNeed> Runtime::memory_need(const NeedQuery& query) const {
-  TERRACE_TRY(check_need(*state_, query));
-  const NeedTerms terms(*state_, query);
+  TERRACE_TRY(check_need(state_->plan, query));
+  NeedQuery asked = query;
+  if (asked.cache_sharers == 0) asked.cache_sharers = state_->cache_sharers.count() + 1;
+  const NeedTerms terms(state_->plan, asked, state_->backend->memory(Tier::device).limit);
   const DeviceNeed device(terms);
   const HostNeed host(terms);
   return MemoryNeed{.device_held = device.held(),
@@ -83,7 +86,7 @@ Status Runtime::set_limit(Tier tier, std::size_t bytes) {
   return state_->reclaimer.shrink(tier);
 }
 
-void Runtime::release_step_memory() { static_cast<void>(state_->release_step_memory()); }
-std::size_t Runtime::block_pool_bytes() const { return state_->block_pool_bytes(); }
+void Runtime::release_step_memory() { static_cast<void>(state_->pools.steps.release()); }
+std::size_t Runtime::block_pool_bytes() const { return state_->pools.reserved_bytes(); }
 
 }  // namespace terrace

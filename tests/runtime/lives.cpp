@@ -101,12 +101,12 @@ Scenario random_holding(Rng& rng) {
 }
 
 std::size_t tokens_to_flush(Sequence& sequence) {
-  const SequenceContext& context = state_of(sequence).parts.context;
-  const policies::BudgetSplit& split = context.split;
-  const std::size_t decided = std::max(context.retained_end, split.sinks + split.kept);
-  const std::size_t due =
-      std::max(decided + (context.is_behind_prompt ? 1 : 2) * split.window, context.flushes_from);
-  return due > context.length ? due - context.length : 1;
+  const SequenceProgress& progress = state_of(sequence).parts.progress;
+  const policies::BudgetSplit& split = progress.split();
+  const std::size_t decided = std::max(progress.retained_end(), split.sinks + split.kept);
+  const std::size_t due = std::max(decided + (progress.is_behind_prompt() ? 1 : 2) * split.window,
+                                   progress.flushes_from());
+  return due > progress.length() ? due - progress.length() : 1;
 }
 
 Result<std::size_t> shortest_cut(Sequence& sequence, const Scenario& scenario) {

@@ -40,7 +40,7 @@ MemoryMeter::MemoryMeter(Runtime& runtime)
       before_{backend_.memory(Tier::device).in_use, backend_.memory(Tier::host).in_use} {}
 
 void MemoryMeter::look(Sequence& any) {
-  const offload::HostPagePool& pages = state_of(any).parts.context.runtime.pages();
+  const offload::HostPagePool& pages = state_of(any).runtime().host->pages();
   page_bytes_ = std::max(page_bytes_, pages.pages_in_use() * pages.page_bytes());
   region_bytes_ = pages.page_count() * pages.page_bytes();
 }

@@ -238,8 +238,8 @@ TEST(Pieces, GoOnInAFork) {
 /// Returns which layers' indexes were built when all work so far had ended.
 std::vector<bool> built_layers(Sequence& sequence) {
   SequenceParts& parts = state_of(sequence).parts;
-  EXPECT_TRUE(parts.context.lanes.offload().drain(std::chrono::seconds{60}).has_value());
-  EXPECT_TRUE(parts.context.lanes.cluster().drain(std::chrono::seconds{60}).has_value());
+  EXPECT_TRUE(parts.work.lanes.offload().drain(std::chrono::seconds{60}).has_value());
+  EXPECT_TRUE(parts.work.lanes.cluster().drain(std::chrono::seconds{60}).has_value());
   std::vector<bool> built;
   for (const auto& layer : parts.layers) {
     built.push_back(layer->index.build.end > layer->index.build.begin);

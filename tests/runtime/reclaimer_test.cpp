@@ -75,7 +75,7 @@ class HeldCopies {
  public:
   explicit HeldCopies(Drive& drive) {
     const auto held =
-        parts_of(drive).context.lanes.refill().call(Phase::update, [this]() -> Result<std::size_t> {
+        parts_of(drive).work.lanes.refill().call(Phase::update, [this]() -> Result<std::size_t> {
           released_.wait();
           return 0;
         });

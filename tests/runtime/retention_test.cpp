@@ -60,7 +60,7 @@ void hold_cluster_queue(Drive& drive, const std::atomic<bool>& released) {
     return 0;
   };
   EXPECT_TRUE(state_of(drive.sequence())
-                  .parts.context.lanes.cluster()
+                  .parts.work.lanes.cluster()
                   .call(Phase::cluster, hold)
                   .has_value());
 }
@@ -114,7 +114,7 @@ TEST_P(EachRetention, GivesRowsUpOnTheHostToo) {
   Drive drive(*runtime, traffic_);
   ASSERT_TRUE(drive.prefill(400).has_value());
   const auto pages = [&] {
-    return state_of(drive.sequence()).parts.context.runtime.pages().pages_in_use();
+    return state_of(drive.sequence()).runtime().host->pages().pages_in_use();
   };
   const std::size_t before = pages();
   ASSERT_TRUE(drive.steps(2).has_value());

@@ -12,7 +12,7 @@ std::size_t BlockCache::unit_count() const noexcept {
 }
 
 RowUnits BlockCache::row_units() {
-  return {.count = unit_count(), .block_tokens = context_.block_tokens()};
+  return {.count = unit_count(), .block_tokens = plan_.block_tokens()};
 }
 
 Status BlockCache::publish(Queue& compute) {
@@ -33,7 +33,7 @@ bool BlockCache::adopt_block(std::size_t block) {
   const bool adopted = resident_->adopt(static_cast<UnitKey>(block), 1, scratch_.evicted);
   if (adopted) {
     layer_.rows.keep_as(block, BlockPlace::cached);
-    ++context_.counters.cache.adopted;
+    ++work_.counters.cache.adopted;
   }
   release_evicted(scratch_.evicted);
   return adopted;
@@ -44,7 +44,7 @@ void BlockCache::forget_block(std::size_t block) { resident_->drop(static_cast<U
 void BlockCache::drop_unsettled() {
   for (const Arrival& arrival : arriving_) {
     forget_block(arrival.block);
-    context_.runtime.give_block(arrival.slot);
+    memory_.pools.blocks->give(arrival.slot);
   }
   arriving_.clear();
 }
@@ -58,7 +58,7 @@ void BlockCache::drop_some(double share, Rng& rng) {
 
 void BlockCache::want_units() {
   const auto refill_rows =
-      static_cast<std::uint32_t>(context_.block_tokens() * context_.shape().kv_heads);
+      static_cast<std::uint32_t>(plan_.block_tokens() * plan_.shape().kv_heads);
   for (const UnitKey block : scratch_.selection.rows().units()) {
     const bool hit = layer_.rows.place(block) == BlockPlace::cached;
     const std::uint32_t rows = count_unit(block, hit);
@@ -70,7 +70,7 @@ Status BlockCache::carry_out() {
   reuse_slots(scratch_.plan.evicted);
   std::vector<CopyExtent>& extents = scratch_.extents;
   extents.clear();
-  CacheCounters& counters = context_.counters.cache;
+  CacheCounters& counters = work_.counters.cache;
   std::vector<std::uint32_t>& blocks = scratch_.blocks;
   blocks.clear();
   for (const std::uint32_t admitted : scratch_.plan.admitted) {
@@ -90,13 +90,13 @@ Status BlockCache::carry_out() {
       continue;
     }
     arriving_.push_back({block, slot});
-    extents.push_back({slot, rows->page(block), context_.runtime.block_bytes()});
+    extents.push_back({slot, rows->page(block), plan_.block_bytes()});
     ++counters.admitted;
   }
   if (extents.empty()) return {};
-  context_.counters.bytes.refill += extents.size() * context_.runtime.block_bytes();
+  work_.counters.bytes.refill += extents.size() * plan_.block_bytes();
   // An evicted block's slot may still be read by this step's attention.
-  Queue& refill = context_.lanes.refill();
+  Queue& refill = work_.lanes.refill();
   TERRACE_TRY(refill.wait_for(layer_.tickets().attended));
   TERRACE_ASSIGN(layer_.tickets().refilled, refill.copy(Phase::refill, extents));
   return {};
@@ -104,7 +104,7 @@ Status BlockCache::carry_out() {
 
 void BlockCache::release_evicted(std::span<const UnitKey> blocks) {
   for (const UnitKey block : blocks) {
-    ++context_.counters.cache.evicted;
+    ++work_.counters.cache.evicted;
     const auto arrival = std::ranges::find(arriving_, block, &Arrival::block);
     if (arrival == arriving_.end()) {
       layer_.rows.release(block);
@@ -119,14 +119,14 @@ void BlockCache::release_evicted(std::span<const UnitKey> blocks) {
 void BlockCache::reuse_slots(std::span<const UnitKey> evicted) {
   for (const UnitKey block : evicted) {
     layer_.rows.spare_slots.push_back(layer_.rows.take_out(block));
-    ++context_.counters.cache.evicted;
+    ++work_.counters.cache.evicted;
   }
 }
 
 std::byte* BlockCache::slot_for(const policies::WantedUnit& admitted) {
   std::vector<std::byte*>& spare_slots = layer_.rows.spare_slots;
   if (spare_slots.empty()) {
-    if (const auto spare = context_.runtime.take_spare_block()) return *spare;
+    if (const auto spare = memory_.pools.blocks->take()) return *spare;
     if (!displace_for(admitted)) return nullptr;
     reuse_slots(scratch_.evicted);
   }

@@ -12,6 +12,8 @@
 namespace terrace {
 
 struct CacheScratch {
+  explicit CacheScratch(SelectionCount counting) noexcept : selection(std::move(counting)) {}
+
   SelectionCount selection;
   std::vector<policies::WantedUnit> wanted;
   policies::CachePlan plan;

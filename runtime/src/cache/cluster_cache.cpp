@@ -8,17 +8,18 @@
 
 namespace terrace {
 
-ClusterCache::ClusterCache(SequenceContext& context, Layer& layer, CacheScratch& scratch)
-    : UnitCache(context, layer, scratch), slots_(context.shape(), context.block_tokens()) {}
+ClusterCache::ClusterCache(const SequenceServices& services, Layer& layer, CacheScratch& scratch)
+    : UnitCache(services, layer, scratch),
+      slots_(services.plan.shape(), services.plan.block_tokens()) {}
 
 std::size_t ClusterCache::unit_count() const noexcept {
   const std::size_t clusters =
-      layer_.index.image.memory.chunk_count() * context_.layout().chunk_clusters;
-  return std::max<std::size_t>(1, clusters) * context_.shape().kv_heads;
+      layer_.index.image.memory.chunk_count() * plan_.layout.chunk_clusters;
+  return std::max<std::size_t>(1, clusters) * plan_.shape().kv_heads;
 }
 
 RowUnits ClusterCache::row_units() {
-  layer_.index.clusters.read_members(context_, layer_.index.image);
+  layer_.index.clusters.read_members(plan_, layer_.index.image);
   return {.count = unit_count(), .clusters = &layer_.index.clusters.members()};
 }
 
@@ -26,36 +27,34 @@ Status ClusterCache::reserve_memory(std::size_t length) {
   // All that a step wants may come, and as much may go for it.
   ClusterRoom room{.units = unit_count(),
                    .positions = length,
-                   .changes = 2 * context_.lists() * context_.list_rows(),
-                   .deadline = context_.deadline()};
+                   .changes = 2 * plan_.lists() * progress_.list_rows(),
+                   .deadline = work_.deadline};
   room.slots = std::min(resident_->capacity_slots(), slots_.enough_for(room));
   // Refills under way use the tables that growing would move.
   if (!slots_.has_room(room)) {
-    TERRACE_TRY(context_.await(WaitReason::refill, layer_.tickets().refilled));
+    TERRACE_TRY(work_.await(WaitReason::refill, layer_.tickets().refilled));
   }
-  const auto reserve = [&] {
-    return slots_.reserve(context_.backend(), context_.lanes.refill(), room);
-  };
+  const auto reserve = [&] { return slots_.reserve(work_.backend, work_.lanes.refill(), room); };
   // Unfilled blocks are released before the tables that rows are found by.
-  const Status reserved = context_.runtime.reclaimer.make_spare_room(reserve);
+  const Status reserved = memory_.make_spare_room(reserve);
   if (reserved || reserved.error().code != Errc::out_of_memory) return reserved;
   give_up_slots();
   return {};
 }
 
 Status ClusterCache::reserve_staging(std::size_t bytes) {
-  return reserve_buffer(context_.backend(), staging_, bytes, Purpose::staging);
+  return reserve_buffer(work_.backend, staging_, bytes, Purpose::staging);
 }
 
 std::size_t ClusterCache::missing_blocks(std::size_t length) const {
   if (resident_ == nullptr) return 0;
-  const std::size_t slots = slots_.slots_for(length * context_.shape().kv_heads);
+  const std::size_t slots = slots_.slots_for(length * plan_.shape().kv_heads);
   return slots_.missing_blocks(std::min(resident_->capacity_slots(), slots));
 }
 
 Status ClusterCache::publish(Queue& compute) {
   if (resident_ == nullptr) return {};
-  const TimePoint begin = context_.clock().now();
+  const TimePoint begin = work_.clock().now();
   if (epoch_ != layer_.index.clusters.epoch()) {
     resident_->forget_all();
     slots_.clear();
@@ -64,7 +63,7 @@ Status ClusterCache::publish(Queue& compute) {
   TERRACE_TRY(compute.wait_for(layer_.tickets().refilled));
   // Its end is that of the step, which waits for all of compute.
   if (slots_.changed()) TERRACE_TRY(flush(compute));
-  context_.count_upkeep(begin);
+  work_.count_upkeep(begin);
   return {};
 }
 
@@ -84,7 +83,7 @@ void ClusterCache::want_units() {
 
 Status ClusterCache::carry_out() {
   evict(scratch_.plan.evicted);
-  SequenceCounters& counters = context_.counters;
+  SequenceCounters& counters = work_.counters;
   for (const std::uint32_t admitted : scratch_.plan.admitted) {
     const policies::WantedUnit& wanted = scratch_.wanted[admitted];
     if (!place(wanted)) {
@@ -92,7 +91,7 @@ Status ClusterCache::carry_out() {
       continue;
     }
     ++counters.cache.admitted;
-    counters.bytes.refill += wanted.refill_rows * context_.shape().row_bytes();
+    counters.bytes.refill += wanted.refill_rows * plan_.shape().row_bytes();
   }
   return {};
 }
@@ -105,13 +104,13 @@ void ClusterCache::release_evicted(std::span<const UnitKey> units) {
 void ClusterCache::evict(std::span<const UnitKey> units) {
   const ClusterMembers& members = layer_.index.clusters.members();
   for (const UnitKey unit : units) slots_.remove(unit, members.of(unit));
-  context_.counters.cache.evicted += units.size();
+  work_.counters.cache.evicted += units.size();
 }
 
 bool ClusterCache::place(const policies::WantedUnit& admitted) {
   const auto place_rows = [&] {
     return slots_.place(admitted.unit, scratch_.rows,
-                        [&] { return context_.runtime.take_cluster_block(); });
+                        [&] { return memory_.pools.cluster_blocks->take(); });
   };
   list_rows_of(admitted.unit);
   if (place_rows()) return true;
@@ -150,7 +149,7 @@ Result<HostRows> ClusterCache::rows_to_send() {
   for (const CachedRowChange& change : slots_.changes()) {
     const bool from_host = change.number > 0 && change.staged == 0;
     if (from_host && layer_.rows.has_store()) {
-      blocks.push_back(change.position / static_cast<std::uint32_t>(context_.block_tokens()));
+      blocks.push_back(change.position / static_cast<std::uint32_t>(plan_.block_tokens()));
     }
   }
   return layer_.host_rows(blocks);
@@ -158,13 +157,13 @@ Result<HostRows> ClusterCache::rows_to_send() {
 
 Result<Ticket> ClusterCache::flush(Queue& queue) {
   // Changes that the last flush sent may still be read.
-  TERRACE_TRY(context_.await(WaitReason::refill, layer_.tickets().refilled));
+  TERRACE_TRY(work_.await(WaitReason::refill, layer_.tickets().refilled));
   TERRACE_ASSIGN(sent_rows_, rows_to_send());
   const Result<Ticket> flushed =
-      slots_.flush(context_.backend(), queue, sent_rows_.table(), staging_.data());
+      slots_.flush(work_.backend, queue, sent_rows_.table(), staging_.data());
   if (flushed || flushed.error().code != Errc::out_of_memory) return flushed;
   TERRACE_TRY(
-      context_.await(WaitReason::compute, layer_.tickets().attended));  // it may read the slots
+      work_.await(WaitReason::compute, layer_.tickets().attended));  // it may read the slots
   give_up_slots();
   return Ticket{};
 }
@@ -173,7 +172,7 @@ Status ClusterCache::send_changes() {
   // Without rows to fetch there is nothing to hide: the layer's next step makes the changes itself,
   // which takes less than to wake another queue.
   if (!slots_.needs_link()) return {};
-  Queue& refill = context_.lanes.refill();
+  Queue& refill = work_.lanes.refill();
   TERRACE_TRY(refill.wait_for(layer_.tickets().attended));  // it may still read the slots
   TERRACE_ASSIGN(layer_.tickets().refilled, flush(refill));
   return {};
@@ -182,9 +181,9 @@ Status ClusterCache::send_changes() {
 Status ClusterCache::await_changes() {
   // Flush pending changes first: new changes may name the same rows again.
   if (slots_.changed()) {
-    TERRACE_ASSIGN(layer_.tickets().refilled, flush(context_.lanes.refill()));
+    TERRACE_ASSIGN(layer_.tickets().refilled, flush(work_.lanes.refill()));
   }
-  return context_.await(WaitReason::refill, layer_.tickets().refilled);
+  return work_.await(WaitReason::refill, layer_.tickets().refilled);
 }
 
 bool ClusterCache::drop_clusters() {
@@ -206,19 +205,19 @@ void ClusterCache::drop_some(double share, Rng& rng) {
 
 bool ClusterCache::release_unused_blocks() {
   const std::vector<std::byte*> unused = slots_.take_unused_blocks();
-  for (std::byte* const block : unused) context_.runtime.give_cluster_block(block);
+  for (std::byte* const block : unused) memory_.pools.cluster_blocks->give(block);
   return !unused.empty();
 }
 
 void ClusterCache::give_up_slots() {
-  if (drop_clusters()) context_.journal.note_loss();
+  if (drop_clusters()) work_.journal.note_loss();
   release_unused_blocks();
   slots_.reset();
 }
 
 bool ClusterCache::spill() {
   if (!layer_.at_rest()) return false;
-  if (drop_clusters()) context_.journal.note_loss();
+  if (drop_clusters()) work_.journal.note_loss();
   if (release_unused_blocks()) return true;
   // The tables last: without them the layer has no cache until there is room for them again.
   const bool freed = slots_.has_tables();

@@ -7,13 +7,14 @@
 #include <span>
 
 #include "cluster_units.hpp"
+#include "sequence_services.hpp"
 #include "unit_cache.hpp"
 
 namespace terrace {
 
 class ClusterCache final : public UnitCache {
  public:
-  ClusterCache(SequenceContext& context, Layer& layer, CacheScratch& scratch);
+  ClusterCache(const SequenceServices& services, Layer& layer, CacheScratch& scratch);
 
   Status reserve_staging(std::size_t bytes) override;
   [[nodiscard]] std::byte* staging() const noexcept override { return staging_.data(); }

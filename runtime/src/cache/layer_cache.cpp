@@ -12,13 +12,13 @@ class NoCache final : public LayerCache {};
 
 }  // namespace
 
-std::unique_ptr<LayerCache> make_layer_cache(SequenceContext& context, Layer& layer,
+std::unique_ptr<LayerCache> make_layer_cache(const SequenceServices& services, Layer& layer,
                                              CacheScratch& scratch) {
-  if (!context.selects()) return std::make_unique<NoCache>();
-  if (context.options().cache.granularity == CacheGranularity::cluster) {
-    return std::make_unique<ClusterCache>(context, layer, scratch);
+  if (!services.plan.selects()) return std::make_unique<NoCache>();
+  if (services.plan.options.cache.granularity == CacheGranularity::cluster) {
+    return std::make_unique<ClusterCache>(services, layer, scratch);
   }
-  return std::make_unique<BlockCache>(context, layer, scratch);
+  return std::make_unique<BlockCache>(services, layer, scratch);
 }
 
 }  // namespace terrace

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 
+#include "sequence_services.hpp"
 #include "terrace/core/ops.hpp"
 #include "terrace/core/result.hpp"
 #include "terrace/core/rng.hpp"
@@ -13,7 +14,6 @@ namespace terrace {
 
 class Layer;
 struct CacheScratch;
-struct SequenceContext;
 
 /// Threads  one at a time
 class LayerCache {
@@ -75,7 +75,7 @@ class LayerCache {
 };
 
 /// Makes the kind that the options ask for. The layer must outlive it, and the scratch.
-std::unique_ptr<LayerCache> make_layer_cache(SequenceContext& context, Layer& layer,
+std::unique_ptr<LayerCache> make_layer_cache(const SequenceServices& services, Layer& layer,
                                              CacheScratch& scratch);
 
 }  // namespace terrace

@@ -35,41 +35,40 @@ std::size_t note_rows(const RowList& list, TokenRange cacheable, WantedRows& wan
 
 }  // namespace
 
-void SelectionCount::count(SequenceContext& context, const Layer& layer, const RowUnits& units) {
+void SelectionCount::count(const Layer& layer, const RowUnits& units, SequenceCounters& counters) {
   const SelectionBuffers lists = layer.token().selection.on_host();
-  SequenceCounters& counters = context.counters;
   // Rests are counted once attention has found them (Participant::conclude).
-  const RetrievalTraits& traits = context.traits();
+  const RetrievalTraits& traits = plan_.traits();
   const bool counts_pseudo = traits.gives_pseudo_entries && !traits.estimates_rest;
-  rows_.begin(units.count, context.lists() * context.list_rows());
-  if (context.group() > 1) {
-    const std::size_t positions = layer.rows.blocks() * context.block_tokens();
-    const std::size_t rows = context.shape().kv_heads * positions;
+  rows_.begin(units.count, plan_.lists() * progress_.list_rows());
+  if (plan_.group() > 1) {
+    const std::size_t positions = layer.rows.blocks() * plan_.block_tokens();
+    const std::size_t rows = plan_.shape().kv_heads * positions;
     if (seen_.size() < rows) seen_.assign(rows, 0);
     ++epoch_;
   }
-  for (std::size_t list = 0; list < context.lists(); ++list) {
+  for (std::size_t list = 0; list < plan_.lists(); ++list) {
     counters.attended += lists.counts[list];
     if (counts_pseudo) counters.pseudo_entries += lists.pseudo_counts[list];
-    counters.cache.rows_resident += count_list(context, layer, list, units);
+    counters.cache.rows_resident += count_list(layer, list, units);
   }
-  counters.bytes.demand += *lists.missed_count * context.shape().row_bytes();
+  counters.bytes.demand += *lists.missed_count * plan_.shape().row_bytes();
   counters.cache.rows_missed += *lists.missed_count;
 }
 
-std::size_t SelectionCount::count_list(const SequenceContext& context, const Layer& layer,
-                                       std::size_t list, const RowUnits& units) {
+std::size_t SelectionCount::count_list(const Layer& layer, std::size_t list,
+                                       const RowUnits& units) {
   const SelectionBuffers lists = layer.token().selection.on_host();
   const TokenRange cacheable = layer.rows.cacheable_positions();
-  const std::size_t first = list * context.list_rows();
+  const std::size_t first = list * progress_.list_rows();
   const RowList rows{.positions = {lists.ids + first, lists.counts[list]}, .first = first};
-  const std::size_t head = list / context.group();
+  const std::size_t head = list / plan_.group();
   const auto count = [&](auto unit_of) {
-    if (context.group() == 1) {
+    if (plan_.group() == 1) {
       return note_rows(rows, cacheable, rows_, [](std::uint32_t) { return true; }, unit_of);
     }
     // Another query head of the KV head may want the row too.
-    std::uint64_t* const seen = seen_.data() + head * layer.rows.blocks() * context.block_tokens();
+    std::uint64_t* const seen = seen_.data() + head * layer.rows.blocks() * plan_.block_tokens();
     const auto is_new = [&](std::uint32_t position) {
       return std::exchange(seen[position], epoch_) != epoch_;
     };

@@ -11,7 +11,9 @@ namespace terrace {
 
 class ClusterMembers;
 class Layer;
-struct SequenceContext;
+class RuntimePlan;
+class SequenceProgress;
+struct SequenceCounters;
 
 /// Rows belong to blocks of so many tokens, or to clusters.
 struct RowUnits {
@@ -22,18 +24,21 @@ struct RowUnits {
 
 class SelectionCount {
  public:
-  /// Counts the layer's selection as the host has it: rows by unit here, all else in the sequence's
-  /// counters.
-  void count(SequenceContext& context, const Layer& layer, const RowUnits& units);
+  SelectionCount(const RuntimePlan& plan, const SequenceProgress& progress) noexcept
+      : plan_(plan), progress_(progress) {}
+
+  /// Counts the layer's selection as the host has it: rows by unit here, all else in `counters`.
+  void count(const Layer& layer, const RowUnits& units, SequenceCounters& counters);
 
   /// The rows that are the cache's business.
   [[nodiscard]] WantedRows& rows() noexcept { return rows_; }
 
  private:
   /// Returns how many rows of a list are no business of the cache.
-  std::size_t count_list(const SequenceContext& context, const Layer& layer, std::size_t list,
-                         const RowUnits& units);
+  std::size_t count_list(const Layer& layer, std::size_t list, const RowUnits& units);
 
+  const RuntimePlan& plan_;
+  const SequenceProgress& progress_;
   WantedRows rows_;
   std::vector<std::uint64_t> seen_;  ///< [kv_heads, positions]: when last; if lists overlap
   std::uint64_t epoch_ = 0;

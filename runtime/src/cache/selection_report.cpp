@@ -7,35 +7,38 @@
 
 namespace terrace {
 
-void SelectionReport::report(const SequenceContext& context, Layer& layer, std::size_t position) {
-  sort_positions(context, layer);
-  count_clusters(context, layer);
-  epochs_.resize(context.shape().layers);
+SelectionReport::SelectionReport(const SequenceServices& services) noexcept
+    : plan_(services.plan), progress_(services.progress), journal_(services.work.journal) {}
+
+void SelectionReport::report(Layer& layer, std::size_t position) {
+  sort_positions(layer);
+  count_clusters(layer);
+  epochs_.resize(plan_.shape().layers);
   const bool renamed = std::exchange(epochs_[layer.number], layer.index.clusters.epoch()) !=
                        layer.index.clusters.epoch();
   const TokenRange cacheable = layer.rows.cacheable_positions();
-  context.journal.note_selection({.layer = layer.id(),
-                                  .position = position,
-                                  .sinks = layer.token().sinks,
-                                  .window = layer.token().window,
-                                  .resident_head = cacheable.begin / context.block_tokens(),
-                                  .resident_tail = cacheable.end / context.block_tokens(),
-                                  .positions = positions_,
-                                  .head_counts = head_counts_,
-                                  .clusters = clusters_,
-                                  .clusters_renamed = renamed});
+  journal_.note_selection({.layer = layer.id(),
+                           .position = position,
+                           .sinks = layer.token().sinks,
+                           .window = layer.token().window,
+                           .resident_head = cacheable.begin / plan_.block_tokens(),
+                           .resident_tail = cacheable.end / plan_.block_tokens(),
+                           .positions = positions_,
+                           .head_counts = head_counts_,
+                           .clusters = clusters_,
+                           .clusters_renamed = renamed});
 }
 
-void SelectionReport::sort_positions(const SequenceContext& context, const Layer& layer) {
+void SelectionReport::sort_positions(const Layer& layer) {
   const SelectionBuffers lists = layer.token().selection.on_host();
-  const std::size_t heads = context.shape().kv_heads;
-  const std::size_t group = context.group();
+  const std::size_t heads = plan_.shape().kv_heads;
+  const std::size_t group = plan_.group();
   positions_.clear();
   head_counts_.assign(heads, 0);
   for (std::size_t head = 0; head < heads; ++head) {
     const auto begin = static_cast<std::ptrdiff_t>(positions_.size());
     for (std::size_t list = head * group; list < (head + 1) * group; ++list) {
-      const std::uint32_t* const ids = lists.ids + list * context.list_rows();
+      const std::uint32_t* const ids = lists.ids + list * progress_.list_rows();
       positions_.insert(positions_.end(), ids, ids + lists.counts[list]);
     }
     std::sort(positions_.begin() + begin, positions_.end());
@@ -44,10 +47,10 @@ void SelectionReport::sort_positions(const SequenceContext& context, const Layer
   }
 }
 
-void SelectionReport::count_clusters(const SequenceContext& context, Layer& layer) {
+void SelectionReport::count_clusters(Layer& layer) {
   clusters_.clear();
-  if (context.layout().chunk_clusters == 0) return;
-  layer.index.clusters.read_members(context, layer.index.image);
+  if (plan_.layout.chunk_clusters == 0) return;
+  layer.index.clusters.read_members(plan_, layer.index.image);
   const ClusterMembers& members = layer.index.clusters.members();
   rows_.begin(members.units(), positions_.size());
   const TokenRange cacheable = layer.rows.cacheable_positions();

@@ -5,18 +5,24 @@
 #include <span>
 
 #include "cache_scratch.hpp"
+#include "sequence_services.hpp"
 
 namespace terrace {
 
 class Layer;
-struct SequenceContext;
 
 class SequenceCache {
  public:
   using LayerSpan = std::span<const std::unique_ptr<Layer>>;
 
-  SequenceCache(SequenceContext& context, LayerSpan layers) noexcept
-      : context_(context), layers_(layers) {}
+  SequenceCache(const SequenceServices& services, LayerSpan layers) noexcept
+      : plan_(services.plan),
+        progress_(services.progress),
+        work_(services.work),
+        memory_(services.memory),
+        all_sharers_(services.sharers),
+        layers_(layers),
+        scratch_(SelectionCount(services.plan, services.progress)) {}
 
   /// Makes room for a sequence of `length` tokens; joins the sequences that share the cache.
   Status reserve(std::size_t length);
@@ -45,7 +51,11 @@ class SequenceCache {
   [[nodiscard]] std::size_t slots() const noexcept { return tokens_ / slot_tokens(); }
   void place_seed(Layer& layer, std::size_t block);
 
-  SequenceContext& context_;
+  const RuntimePlan& plan_;
+  const SequenceProgress& progress_;
+  SequenceWork& work_;
+  const SequenceMemory& memory_;
+  CacheSharers& all_sharers_;
   LayerSpan layers_;
   CacheScratch scratch_;
   std::size_t tokens_ = 0;

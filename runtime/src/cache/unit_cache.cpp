@@ -13,7 +13,7 @@ std::uint64_t refused_units(const policies::ResidentCache& cache) {
 
 Status UnitCache::reserve(std::size_t slots, std::size_t length) {
   if (resident_ == nullptr) {
-    TERRACE_ASSIGN(auto cache, make_resident_cache(context_.options().cache, slots, unit_count()));
+    TERRACE_ASSIGN(auto cache, make_resident_cache(plan_.options.cache, slots, unit_count()));
     resident_ = std::make_unique<policies::ResidentCache>(std::move(cache));
   }
   resident_->reserve_keys(unit_count());
@@ -28,25 +28,25 @@ void UnitCache::resize(std::size_t slots) {
 }
 
 void UnitCache::count_token() {
-  scratch_.selection.count(context_, layer_, row_units());
+  scratch_.selection.count(layer_, row_units(), work_.counters);
   scratch_.wanted.clear();
   want_units();
 }
 
 Status UnitCache::take_step() {
-  const TimePoint begin = context_.clock().now();
+  const TimePoint begin = work_.clock().now();
   count_token();
   if (resident_ == nullptr) return {};
   const std::uint64_t refused_before = refused_units(*resident_);
   resident_->plan_step(scratch_.wanted, scratch_.plan);
-  context_.counters.cache.refused += refused_units(*resident_) - refused_before;
+  work_.counters.cache.refused += refused_units(*resident_) - refused_before;
   const Status done = carry_out();
-  context_.count_upkeep(begin);
+  work_.count_upkeep(begin);
   return done;
 }
 
 std::uint32_t UnitCache::count_unit(UnitKey unit, bool hit) {
-  CacheCounters& counters = context_.counters.cache;
+  CacheCounters& counters = work_.counters.cache;
   const std::uint32_t rows = scratch_.selection.rows().count(unit);
   if (hit) counters.rows_hit += rows;
   ++(hit ? counters.blocks_hit : counters.blocks_missed);
@@ -54,7 +54,7 @@ std::uint32_t UnitCache::count_unit(UnitKey unit, bool hit) {
 }
 
 bool UnitCache::displace_for(const policies::WantedUnit& admitted) {
-  context_.journal.note_loss();
+  work_.journal.note_loss();
   scratch_.evicted.clear();
   return resident_->displace_for(admitted, scratch_.evicted);
 }

@@ -6,14 +6,20 @@
 
 #include "cache_scratch.hpp"
 #include "layer_cache.hpp"
+#include "sequence_services.hpp"
 #include "terrace/policies/resident_cache.hpp"
 
 namespace terrace {
 
 class UnitCache : public LayerCache {
  public:
-  UnitCache(SequenceContext& context, Layer& layer, CacheScratch& scratch) noexcept
-      : context_(context), layer_(layer), scratch_(scratch) {}
+  UnitCache(const SequenceServices& services, Layer& layer, CacheScratch& scratch) noexcept
+      : plan_(services.plan),
+        progress_(services.progress),
+        work_(services.work),
+        memory_(services.memory),
+        layer_(layer),
+        scratch_(scratch) {}
 
   Status reserve(std::size_t slots, std::size_t length) final;
   void resize(std::size_t slots) final;
@@ -38,7 +44,10 @@ class UnitCache : public LayerCache {
   /// for a unit, or gives the unit up and returns false.
   bool displace_for(const policies::WantedUnit& admitted);
 
-  SequenceContext& context_;
+  const RuntimePlan& plan_;
+  const SequenceProgress& progress_;
+  SequenceWork& work_;
+  const SequenceMemory& memory_;
   Layer& layer_;
   CacheScratch& scratch_;
   std::unique_ptr<policies::ResidentCache> resident_;  ///< null = wanted units are only counted

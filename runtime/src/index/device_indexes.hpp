@@ -13,14 +13,17 @@
 namespace terrace {
 
 class Layer;
-struct SequenceContext;
+class RuntimePlan;
+class SequenceProgress;
+struct SequenceWork;
 
 using LayerSpan = std::span<const std::unique_ptr<Layer>>;
 
 class DeviceIndexes {
  public:
-  DeviceIndexes(SequenceContext& context, LayerSpan layers) noexcept
-      : context_(context), layers_(layers) {}
+  DeviceIndexes(const RuntimePlan& plan, const SequenceProgress& progress, SequenceWork& work,
+                LayerSpan layers) noexcept
+      : plan_(plan), progress_(progress), work_(work), layers_(layers) {}
   DeviceIndexes(const DeviceIndexes&) = delete;
   DeviceIndexes& operator=(const DeviceIndexes&) = delete;
   virtual ~DeviceIndexes() = default;
@@ -61,7 +64,9 @@ class DeviceIndexes {
   virtual void come_to_rest() = 0;
 
  protected:
-  SequenceContext& context_;
+  const RuntimePlan& plan_;
+  const SequenceProgress& progress_;
+  SequenceWork& work_;
   LayerSpan layers_;
 };
 

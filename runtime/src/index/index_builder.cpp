@@ -6,31 +6,37 @@
 
 namespace terrace {
 
-IndexBuilder::IndexBuilder(SequenceContext& context, LayerSpan layers, IndexRoom& room)
-    : context_(context), layers_(layers), room_(room), hidden_until_(layers.size()) {}
+IndexBuilder::IndexBuilder(const SequenceServices& services, LayerSpan layers, IndexRoom& room)
+    : plan_(services.plan),
+      work_(services.work),
+      threads_(services.threads),
+      iteration_limits_(services.iteration_limits),
+      layers_(layers),
+      room_(room),
+      hidden_until_(layers.size()) {}
 
 BuildRequest IndexBuilder::request(const Layer& layer, TokenRange tokens,
                                    const HostRows& rows) const {
   const LayerIndex& index = layer.index;
   const TokenRange& coded = index.image.coverage.tokens();
   const std::size_t first = coded.empty() ? tokens.begin : coded.begin;
-  BuildRequest request{.shape = context_.shape(),
+  BuildRequest request{.shape = plan_.shape(),
                        .layer = layer.id(),
                        .rows = rows.table(),
                        .tokens = tokens,
                        .fixed = index.image.memory.fixed(),
-                       .index = index.image.memory.view(context_.layout(), first),
-                       .iterations = context_.runtime.planned_iterations(
+                       .index = index.image.memory.view(plan_.layout, first),
+                       .iterations = iteration_limits_.limit_of(
                            layer.number, {.rows = tokens.size(), .prompt = tokens}, {}),
-                       .seed = context_.options().seed};
+                       .seed = plan_.options.seed};
   request.index.token_count = tokens.begin - first;
   return request;
 }
 
 Status IndexBuilder::build(Layer& layer, TokenRange tokens, TokenRange hidden_by) {
-  if (tokens.empty() || context_.is_dense(layer.number)) return {};
+  if (tokens.empty() || plan_.is_dense(layer.number)) return {};
   LayerIndex& index = layer.index;
-  Queue& queue = context_.lanes.cluster();
+  Queue& queue = work_.lanes.cluster();
   TERRACE_TRY(room_.prepare_build(layer, tokens));
   TERRACE_ASSIGN(const HostRows rows, layer.host_rows(tokens));
   TERRACE_TRY(note_arrival(layer));
@@ -49,7 +55,7 @@ Status IndexBuilder::build(Layer& layer, TokenRange tokens, TokenRange hidden_by
                    return 0;
                  }));
   index.building = true;
-  ++context_.counters.builds;
+  ++work_.counters.builds;
   index.image.coverage.start(tokens);
   const Result<std::size_t> staged = room_.device().stage(layer, tokens, /*with_fixed=*/true);
   if (!staged) {
@@ -60,19 +66,18 @@ Status IndexBuilder::build(Layer& layer, TokenRange tokens, TokenRange hidden_by
 }
 
 Status IndexBuilder::note_arrival(Layer& layer) {
-  Queue& offload = context_.lanes.offload();
+  Queue& offload = work_.lanes.offload();
   TERRACE_TRY(offload.wait_for(layer.tickets().offloaded));
-  const auto note = [record = &layer.index.build,
-                     clock = &context_.clock()]() -> Result<std::size_t> {
+  const auto note = [record = &layer.index.build, clock = &work_.clock()]() -> Result<std::size_t> {
     record->rows_arrived = clock->now();
     return 0;
   };
   TERRACE_ASSIGN(const Ticket arrived, offload.call(Phase::offload, note));
-  return context_.lanes.cluster().wait_for(arrived);
+  return work_.lanes.cluster().wait_for(arrived);
 }
 
 void IndexBuilder::run(Layer& layer, BuildRequest request) {
-  const Clock& clock = context_.clock();
+  const Clock& clock = work_.clock();
   LayerIndex& index = layer.index;
   // Compute wrote them before the rows left for the host.
   const KeptHints& hints = index.build.hints;
@@ -81,16 +86,16 @@ void IndexBuilder::run(Layer& layer, BuildRequest request) {
   // Planned here, where it is known how long earlier layers took and how late this one begins.
   const std::size_t rows = request.tokens.size();
   const TokenRange prompt = index.hidden_by.empty() ? request.tokens : index.hidden_by;
-  request.iterations = context_.runtime.planned_iterations(
-      layer.number, {.rows = rows, .prompt = prompt}, index.build.begin - index.build.rows_arrived);
-  const auto report = context_.runtime.build(request);
+  request.iterations = iteration_limits_.limit_of(layer.number, {.rows = rows, .prompt = prompt},
+                                                  index.build.begin - index.build.rows_arrived);
+  const auto report = threads_.build(*plan_.policy, request);
   index.build.end = clock.now();
   // The queue goes on: a failed index loses no row.
   index.build.status = report.map([](const BuildReport&) {});
   if (!report) return;
   index.build.report = *report;
-  context_.runtime.observe_clustering(rows, report->mean_iterations,
-                                      index.build.end - index.build.begin);
+  iteration_limits_.note_clustering(rows, report->mean_iterations,
+                                    index.build.end - index.build.begin);
 }
 
 bool IndexBuilder::building() const noexcept {
@@ -138,12 +143,12 @@ Status IndexBuilder::build_again(std::span<Layer* const> failed, FunctionRef<voi
 }
 
 Status IndexBuilder::await_one(Layer& layer) {
-  const TimePoint begin = context_.clock().now();
+  const TimePoint begin = work_.clock().now();
   // With planned iterations a build that is late stops after the iteration it is in.
-  if (context_.runtime.plans_iterations()) cancel();
+  if (iteration_limits_.follow_times()) cancel();
   if (layer.number + 1 == layers_.size()) hidden_until_[layer.number] = begin;
-  const Status coded = context_.await(WaitReason::index, layer.index.coded);
-  waited_ += context_.clock().now() - begin;
+  const Status coded = work_.await(WaitReason::index, layer.index.coded);
+  waited_ += work_.clock().now() - begin;
   return coded ? layer.index.build.status : coded;
 }
 
@@ -162,7 +167,7 @@ void IndexBuilder::observe(const Layer& layer) {
   if (index.build.end > hidden_until_[i]) ++late_layers_;
   // The time after the last layer includes the caller's work, so it does not measure a layer.
   if (i == 0 || i + 1 == layers_.size()) return;
-  context_.runtime.observe_compute(
+  iteration_limits_.note_compute(
       {.rows = index.image.coverage.tokens().size(), .prompt = index.hidden_by},
       hidden_until_[i] - hidden_until_[i - 1]);
 }
@@ -171,7 +176,7 @@ void IndexBuilder::start_prompt() { hidden_until_.assign(layers_.size(), TimePoi
 
 Status IndexBuilder::note_compute(const Layer& layer, Queue& compute) {
   TimePoint* const until = &hidden_until_[layer.number];
-  const Clock* const clock = &context_.clock();
+  const Clock* const clock = &work_.clock();
   return compute
       .call(Phase::update,
             [until, clock]() -> Result<std::size_t> {
@@ -182,9 +187,8 @@ Status IndexBuilder::note_compute(const Layer& layer, Queue& compute) {
 }
 
 ClusteringReport IndexBuilder::report() const {
-  ClusteringReport report{.planned = context_.runtime.plans_iterations(),
-                          .late_layers = late_layers_,
-                          .waited = waited_};
+  ClusteringReport report{
+      .planned = iteration_limits_.follow_times(), .late_layers = late_layers_, .waited = waited_};
   for (const auto& layer : layers_) {
     const BuildRecord& build = layer->index.build;
     report.iterations.push_back(build.report.iterations);

@@ -7,6 +7,7 @@
 #include "index_room.hpp"
 #include "layer_index.hpp"
 #include "rows/host_rows.hpp"
+#include "sequence_services.hpp"
 #include "terrace/core/function_ref.hpp"
 #include "terrace/core/retrieval.hpp"
 #include "terrace/runtime/counters.hpp"
@@ -15,7 +16,7 @@ namespace terrace {
 
 class IndexBuilder {
  public:
-  IndexBuilder(SequenceContext& context, LayerSpan layers, IndexRoom& room);
+  IndexBuilder(const SequenceServices& services, LayerSpan layers, IndexRoom& room);
 
   /// The request to a policy for `tokens` of a layer: to build of them, or to add them.
   [[nodiscard]] BuildRequest request(const Layer& layer, TokenRange tokens,
@@ -52,7 +53,10 @@ class IndexBuilder {
   /// Notes whether a build was hidden, and the compute that was to hide it.
   void observe(const Layer& layer);
 
-  SequenceContext& context_;
+  const RuntimePlan& plan_;
+  SequenceWork& work_;
+  ClusterThreads& threads_;
+  IterationLimits& iteration_limits_;
   LayerSpan layers_;
   IndexRoom& room_;
   std::vector<TimePoint> hidden_until_;  ///< per layer: when the compute that hides it ended

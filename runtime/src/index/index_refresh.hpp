@@ -7,14 +7,22 @@
 #include <vector>
 
 #include "index_upkeep.hpp"
+#include "sequence_services.hpp"
 
 namespace terrace {
 
 class IndexRefresh {
  public:
-  IndexRefresh(SequenceContext& context, LayerSpan layers, IndexRoom& room, IndexBuilder& builder,
-               IndexUpkeep& upkeep) noexcept
-      : context_(context), layers_(layers), room_(room), builder_(builder), upkeep_(upkeep) {}
+  IndexRefresh(const SequenceServices& services, LayerSpan layers, IndexRoom& room,
+               IndexBuilder& builder, IndexUpkeep& upkeep) noexcept
+      : plan_(services.plan),
+        progress_(services.progress),
+        work_(services.work),
+        threads_(services.threads),
+        layers_(layers),
+        room_(room),
+        builder_(builder),
+        upkeep_(upkeep) {}
 
   /// Begins a refresh that is due, or goes on with the one under way. Between steps, while nothing
   /// is being coded.
@@ -40,7 +48,10 @@ class IndexRefresh {
   [[nodiscard]] bool own();
   Status enqueue(TokenRange tokens);
 
-  SequenceContext& context_;
+  const RuntimePlan& plan_;
+  const SequenceProgress& progress_;
+  SequenceWork& work_;
+  ClusterThreads& threads_;
   LayerSpan layers_;
   IndexRoom& room_;
   IndexBuilder& builder_;

@@ -5,12 +5,13 @@
 
 #include "device_indexes.hpp"
 #include "index_memory.hpp"
+#include "sequence_services.hpp"
 
 namespace terrace {
 
 class IndexRoom {
  public:
-  IndexRoom(SequenceContext& context, LayerSpan layers);
+  IndexRoom(const SequenceServices& services, LayerSpan layers);
 
   /// Makes room in every layer for indexes of tokens up to `tokens_end`. Where device memory is too
   /// small for all of them and the options leave it open, they are streamed from then on.
@@ -47,7 +48,10 @@ class IndexRoom {
   [[nodiscard]] TokenRange chunks_of(TokenRange tokens, std::size_t first) const noexcept;
   Status prepare(Layer& layer, std::size_t tokens_end, const IndexPart& part);
 
-  SequenceContext& context_;
+  const RuntimePlan& plan_;
+  const SequenceProgress& progress_;
+  SequenceWork& work_;
+  const SequenceMemory& memory_;
   LayerSpan layers_;
   std::unique_ptr<DeviceIndexes> device_;
 };

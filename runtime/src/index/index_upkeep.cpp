@@ -6,16 +6,17 @@
 
 namespace terrace {
 
-bool IndexUpkeep::takes_batches() const noexcept { return context_.traits().batch_tokens_max > 1; }
+bool IndexUpkeep::takes_batches() const noexcept { return plan_.traits().batch_tokens_max > 1; }
 
 Result<Ticket> IndexUpkeep::enqueue(const BuildRequest& request, bool wakes_others) {
-  return context_.lanes.cluster().call(
-      Phase::update, [runtime = &context_.runtime, request, wakes_others]() -> Result<std::size_t> {
-        Serial alone;
-        TERRACE_TRY(wakes_others ? runtime->build(request)
-                                 : runtime->policy->build(request, alone));
-        return 0;
-      });
+  return work_.lanes.cluster().call(Phase::update,
+                                    [threads = &threads_, policy = plan_.policy.get(), request,
+                                     wakes_others]() -> Result<std::size_t> {
+                                      Serial alone;
+                                      TERRACE_TRY(wakes_others ? threads->build(*policy, request)
+                                                               : policy->build(request, alone));
+                                      return 0;
+                                    });
 }
 
 Status IndexUpkeep::extend(Layer& layer, std::size_t end, bool of_prompt) {
@@ -28,8 +29,8 @@ Status IndexUpkeep::extend(Layer& layer, std::size_t end, bool of_prompt) {
   if (coded && *coded) coverage.note_coded();
   TERRACE_TRY(room_.prepare_extension(layer, tokens));
   TERRACE_ASSIGN(const HostRows rows, layer.host_rows({read_again_from(coverage), tokens.end}));
-  TERRACE_TRY(context_.lanes.cluster().wait_for(layer.tickets().offloaded));
-  TERRACE_TRY(context_.lanes.cluster().wait_for(index.uploaded));
+  TERRACE_TRY(work_.lanes.cluster().wait_for(layer.tickets().offloaded));
+  TERRACE_TRY(work_.lanes.cluster().wait_for(index.uploaded));
   BuildRequest request = builder_.request(layer, tokens, rows);
   // After a cut nothing may be left of an index but what it has learnt.
   request.anew = !request.extends() && coverage.trained() > 0;
@@ -42,13 +43,13 @@ Status IndexUpkeep::extend(Layer& layer, std::size_t end, bool of_prompt) {
     room_.device().mark_stale(layer);
     return tl::unexpected(bytes.error());
   }
-  if (!of_prompt) context_.counters.bytes.index += *bytes;
+  if (!of_prompt) work_.counters.bytes.index += *bytes;
   return {};
 }
 
 std::size_t IndexUpkeep::read_again_from(const IndexCoverage& coverage) const noexcept {
-  if (context_.layout().chunk_clusters > 0) return coverage.tokens().begin;
-  return coverage.tokens().end - coverage.tokens().size() % context_.traits().read_together;
+  if (plan_.layout.chunk_clusters > 0) return coverage.tokens().begin;
+  return coverage.tokens().end - coverage.tokens().size() % plan_.traits().read_together;
 }
 
 Status IndexUpkeep::add_prompt(Layer& layer, TokenRange tokens, TokenRange hidden_by) {
@@ -70,8 +71,8 @@ Status IndexUpkeep::code_layers(FunctionRef<Status(Layer&)> code) {
 
 Status IndexUpkeep::code_passed_tokens() {
   // Tokens of a prompt are indexed together, whatever pieces they come in. They may select.
-  if (context_.in_prompt()) return code_layers([&](Layer& layer) { return renew(layer); });
-  return code_layers([&](Layer& layer) { return code_passed_tokens(layer, context_.length); });
+  if (progress_.in_prompt()) return code_layers([&](Layer& layer) { return renew(layer); });
+  return code_layers([&](Layer& layer) { return code_passed_tokens(layer, progress_.length()); });
 }
 
 Status IndexUpkeep::renew(Layer& layer) {
@@ -111,11 +112,11 @@ bool IndexUpkeep::lacks(const Layer& layer, TokenRange middle) noexcept {
 }
 
 TokenRange IndexUpkeep::middle_at(std::size_t length) const noexcept {
-  return {context_.sinks_at(length).end, context_.window_at(length).begin};
+  return {progress_.sinks_at(length).end, progress_.window_at(length).begin};
 }
 
 bool IndexUpkeep::has_index(const Layer& layer) const noexcept {
-  return !context_.layout().empty() && context_.list_rows() > 0 && !context_.is_dense(layer.number);
+  return !plan_.layout.empty() && progress_.list_rows() > 0 && !plan_.is_dense(layer.number);
 }
 
 bool IndexUpkeep::build_is_due(const Layer& layer, std::size_t length) const noexcept {
@@ -133,14 +134,14 @@ void IndexUpkeep::begin_draft() const {
 
 Status IndexUpkeep::follow_draft(Layer& layer, std::size_t position, std::size_t last) {
   // Tokens of a prompt are indexed together, once all are there.
-  if (context_.in_prompt() || !has_index(layer)) return {};
+  if (progress_.in_prompt() || !has_index(layer)) return {};
   LayerIndex& index = layer.index;
   const std::size_t end_before = index.image.coverage.tokens().end;
   const bool builds = !takes_batches() && build_is_due(layer, position);
   if (builds) {
-    TERRACE_TRY(context_.await(WaitReason::index, index.coded));
-    TERRACE_TRY(context_.await(WaitReason::upload, index.uploaded));
-    TERRACE_TRY(index.keep(context_.backend()));
+    TERRACE_TRY(work_.await(WaitReason::index, index.coded));
+    TERRACE_TRY(work_.await(WaitReason::upload, index.uploaded));
+    TERRACE_TRY(index.keep(work_.backend));
   }
   TERRACE_TRY(code_passed_tokens(layer, position));
   TERRACE_TRY(room_.device().send());
@@ -153,7 +154,7 @@ Status IndexUpkeep::follow_draft(Layer& layer, std::size_t position, std::size_t
 Status IndexUpkeep::reject_draft() {
   for (const auto& layer : layers_) {
     if (!has_index(*layer)) continue;
-    TERRACE_TRY(context_.await(WaitReason::index, layer->index.coded));
+    TERRACE_TRY(work_.await(WaitReason::index, layer->index.coded));
     reject_draft(*layer);
   }
   return room_.device().send();
@@ -162,7 +163,7 @@ Status IndexUpkeep::reject_draft() {
 void IndexUpkeep::reject_draft(Layer& layer) {
   LayerIndex& index = layer.index;
   IndexCoverage& coverage = index.image.coverage;
-  const std::size_t length = context_.length;
+  const std::size_t length = progress_.length();
   if (index.has_kept() && coverage.draft_begin() > length) {
     index.put_back();
     room_.device().mark_stale(layer);
@@ -176,15 +177,15 @@ void IndexUpkeep::reject_draft(Layer& layer) {
   coverage.forget_lost_behind(end);
   const std::size_t kept = takes_batches()
                                ? coverage.batch_of(end)
-                               : coverage.remembered_from(end, context_.traits().indexed_together);
+                               : coverage.remembered_from(end, plan_.traits().indexed_together);
   cut_at(layer, kept);
   // Where it fails, the next step codes it, and reports.
   if (kept < end && !takes_batches()) static_cast<void>(extend(layer, end));
 }
 
 void IndexUpkeep::cut() {
-  const std::size_t together = context_.traits().indexed_together;
-  const std::size_t length = context_.length;
+  const std::size_t together = plan_.traits().indexed_together;
+  const std::size_t length = progress_.length();
   for (const auto& layer : layers_) {
     IndexCoverage& coverage = layer->index.image.coverage;
     layer->index.clusters.note_change();
@@ -220,7 +221,7 @@ Result<bool> IndexUpkeep::cut_index(Layer& layer, std::size_t end) {
   TERRACE_TRY(room_.prepare_cut(layer, end));
   TERRACE_ASSIGN(const HostRows rows,
                  layer.host_rows({read_again_from(layer.index.image.coverage), end}));
-  return context_.policy().cut(builder_.request(layer, {end, end}, rows));
+  return plan_.policy->cut(builder_.request(layer, {end, end}, rows));
 }
 
 void IndexUpkeep::forget_lost_coding() {
@@ -243,11 +244,11 @@ void IndexUpkeep::forget_lost_coding() {
 
 bool IndexUpkeep::is_outgrown(const LayerIndex& index, std::size_t tokens) const noexcept {
   const std::size_t trained = index.image.coverage.trained();
-  return trained < context_.traits().training_tokens && tokens >= 2 * trained;
+  return trained < plan_.traits().training_tokens && tokens >= 2 * trained;
 }
 
 std::size_t IndexUpkeep::batch_tokens(const policies::BudgetSplit& split) const noexcept {
-  const RetrievalTraits& traits = context_.traits();
+  const RetrievalTraits& traits = plan_.traits();
   // As many tokens as the window holds anyway cost no budget while they wait. Beyond these they
   // take the place of selected ones: of half of them at most, half a batch of delay included.
   const std::size_t batch =
@@ -257,7 +258,7 @@ std::size_t IndexUpkeep::batch_tokens(const policies::BudgetSplit& split) const 
 }
 
 bool IndexUpkeep::batch_is_due(const Layer& layer, std::size_t length) const noexcept {
-  const policies::BudgetSplit split = context_.split_at(length);
+  const policies::BudgetSplit split = progress_.split_at(length);
   const std::size_t batch = batch_tokens(split);
   const std::size_t waiting = length - std::min(length, layer.index.image.coverage.tokens().end);
   // Layers take turns: one batch of one layer is too little work to hold a step up.

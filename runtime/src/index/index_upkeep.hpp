@@ -3,15 +3,22 @@
 #pragma once
 
 #include "index_builder.hpp"
+#include "sequence_services.hpp"
 #include "terrace/policies/budget.hpp"
 
 namespace terrace {
 
 class IndexUpkeep {
  public:
-  IndexUpkeep(SequenceContext& context, LayerSpan layers, IndexRoom& room,
+  IndexUpkeep(const SequenceServices& services, LayerSpan layers, IndexRoom& room,
               IndexBuilder& builder) noexcept
-      : context_(context), layers_(layers), room_(room), builder_(builder) {}
+      : plan_(services.plan),
+        progress_(services.progress),
+        work_(services.work),
+        threads_(services.threads),
+        layers_(layers),
+        room_(room),
+        builder_(builder) {}
 
   /// Enqueues the coding of tokens up to `end` that are not coded yet, and stages the copying.
   /// A prompt's tokens are worth waking other threads for, a step's are not.
@@ -72,7 +79,10 @@ class IndexUpkeep {
   /// Whether an index of so many tokens was trained on too few of them.
   [[nodiscard]] bool is_outgrown(const LayerIndex& index, std::size_t tokens) const noexcept;
 
-  SequenceContext& context_;
+  const RuntimePlan& plan_;
+  const SequenceProgress& progress_;
+  SequenceWork& work_;
+  ClusterThreads& threads_;
   LayerSpan layers_;
   IndexRoom& room_;
   IndexBuilder& builder_;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sequence/sequence_context.hpp"
+#include "sequence_services.hpp"
 
 namespace terrace {
 namespace {
@@ -28,10 +28,10 @@ bool asks_for_hints(const RetrievalTraits& traits) noexcept {
          traits.needs_attention_scores;
 }
 
-Status check_hints(const SequenceContext& context, const PromptHints& hints, std::size_t tokens) {
-  const RetrievalTraits& traits = context.traits();
-  const std::size_t rows = tokens * context.shape().kv_heads;
-  const std::size_t keys = rows * context.shape().head_dim;
+Status check_hints(const RuntimePlan& plan, const PromptHints& hints, std::size_t tokens) {
+  const RetrievalTraits& traits = plan.traits();
+  const std::size_t rows = tokens * plan.shape().kv_heads;
+  const std::size_t keys = rows * plan.shape().head_dim;
   if (traits.needs_pre_rope_keys && hints.pre_rope_keys.size() != keys) {
     return fail(Errc::invalid_argument,
                 "policy {} needs the keys before RoPE, {} numbers; the piece has {}", traits.name,
@@ -45,9 +45,9 @@ Status check_hints(const SequenceContext& context, const PromptHints& hints, std
   return {};
 }
 
-Status copy_hints(const SequenceContext& context, KeptHints& piece, const PromptHints& hints,
+Status copy_hints(const RuntimePlan& plan, KeptHints& piece, const PromptHints& hints,
                   Queue& compute) {
-  if (!asks_for_hints(context.traits())) return {};
+  if (!asks_for_hints(plan.traits())) return {};
   const auto copy = [&piece, hints]() -> Result<std::size_t> {
     piece = copy_of(hints);
     return 0;
@@ -55,10 +55,9 @@ Status copy_hints(const SequenceContext& context, KeptHints& piece, const Prompt
   return compute.call(Phase::update, copy).map([](Ticket) {});
 }
 
-void add_hints(const SequenceContext& context, KeptHints& kept, KeptHints& piece,
-               AcceptedTokens tokens) {
-  const RetrievalTraits& traits = context.traits();
-  const KvShape& shape = context.shape();
+void add_hints(const RuntimePlan& plan, KeptHints& kept, KeptHints& piece, AcceptedTokens tokens) {
+  const RetrievalTraits& traits = plan.traits();
+  const KvShape& shape = plan.shape();
   if (traits.needs_pre_rope_keys) {
     const std::size_t accepted = tokens.accepted * shape.kv_heads * shape.head_dim;
     piece.pre_rope_keys.resize(std::min(accepted, piece.pre_rope_keys.size()));
@@ -75,9 +74,9 @@ void add_hints(const SequenceContext& context, KeptHints& kept, KeptHints& piece
   piece.clear();
 }
 
-void append_hints(const SequenceContext& context, KeptHints& kept, const KeptHints& piece) {
-  const RetrievalTraits& traits = context.traits();
-  const KvShape& shape = context.shape();
+void append_hints(const RuntimePlan& plan, KeptHints& kept, const KeptHints& piece) {
+  const RetrievalTraits& traits = plan.traits();
+  const KvShape& shape = plan.shape();
   kept.pre_rope_keys.insert(kept.pre_rope_keys.end(), piece.pre_rope_keys.begin(),
                             piece.pre_rope_keys.end());
   keep_last(kept.query_window, piece.query_window,

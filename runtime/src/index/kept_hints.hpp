@@ -9,7 +9,7 @@
 
 namespace terrace {
 
-struct SequenceContext;
+class RuntimePlan;
 
 struct KeptHints {
   std::vector<float> pre_rope_keys;
@@ -31,18 +31,17 @@ struct AcceptedTokens {
 [[nodiscard]] bool asks_for_hints(const RetrievalTraits& traits) noexcept;
 
 /// Adds hints of a piece to those that are kept, and clears the piece's.
-void add_hints(const SequenceContext& context, KeptHints& kept, KeptHints& piece,
-               AcceptedTokens tokens);
+void add_hints(const RuntimePlan& plan, KeptHints& kept, KeptHints& piece, AcceptedTokens tokens);
 
 /// Adds hints of a piece whose tokens are all accepted; the piece's hints stay, too.
-void append_hints(const SequenceContext& context, KeptHints& kept, const KeptHints& piece);
+void append_hints(const RuntimePlan& plan, KeptHints& kept, const KeptHints& piece);
 
 /// Whether hints of `tokens` tokens have what the policy insists on. Errors: invalid_argument.
-[[nodiscard]] Status check_hints(const SequenceContext& context, const PromptHints& hints,
+[[nodiscard]] Status check_hints(const RuntimePlan& plan, const PromptHints& hints,
                                  std::size_t tokens);
 
 /// Enqueues the copying of a piece's hints, which work enqueued on `compute` before may produce.
-Status copy_hints(const SequenceContext& context, KeptHints& piece, const PromptHints& hints,
+Status copy_hints(const RuntimePlan& plan, KeptHints& piece, const PromptHints& hints,
                   Queue& compute);
 
 }  // namespace terrace

@@ -1,6 +1,6 @@
 #include "layer_index.hpp"
 
-#include "sequence/sequence_context.hpp"
+#include "sequence_services.hpp"
 
 namespace terrace {
 
@@ -33,9 +33,9 @@ void LayerIndex::put_back_hints() {
   build.hints.attention_scores = std::move(kept_->attention_scores);
 }
 
-void ClusterNames::read_members(const SequenceContext& context, const IndexImage& image) {
+void ClusterNames::read_members(const RuntimePlan& plan, const IndexImage& image) {
   if (!members_stale_) return;
-  members_.read(context.policy(), context.shape(), context.layout(), image.view(context.layout()));
+  members_.read(*plan.policy, plan.shape(), plan.layout, image.view(plan.layout));
   members_stale_ = false;
 }
 

@@ -12,7 +12,7 @@
 
 namespace terrace {
 
-struct SequenceContext;
+class RuntimePlan;
 
 /// The record of a build: written on the cluster queue, read once its ticket is done.
 struct BuildRecord {
@@ -38,7 +38,7 @@ class ClusterNames {
   void note_change() noexcept { members_stale_ = true; }
 
   /// Reads which rows belong to which cluster, if that has changed. Coding must have ended.
-  void read_members(const SequenceContext& context, const IndexImage& image);
+  void read_members(const RuntimePlan& plan, const IndexImage& image);
   /// As they were read last.
   [[nodiscard]] const ClusterMembers& members() const noexcept { return members_; }
 

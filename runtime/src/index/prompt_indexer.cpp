@@ -13,20 +13,20 @@ Status unless_out_of_memory(const Status& done) {
 }  // namespace
 
 TokenRange PromptIndexer::tokens_to(std::size_t end) const noexcept {
-  return {context_.sinks_at(end).end, end};
+  return {progress_.sinks_at(end).end, end};
 }
 
 bool PromptIndexer::has_index() const noexcept {
-  return !context_.layout().empty() && context_.list_rows() > 0;
+  return !plan_.layout.empty() && progress_.list_rows() > 0;
 }
 
 Status PromptIndexer::begin(std::size_t end) {
   if (!has_index() || tokens_to(end).empty()) return {};
   if (const Status noted = note_indexes(); !noted) return unless_out_of_memory(noted);
   end_ = end;
-  builds_before_ = context_.counters.builds;
+  builds_before_ = work_.counters.builds;
   streamed_before_ = room_.streams();
-  const Status reserved = context_.reclaiming([&] { return room_.reserve(end); });
+  const Status reserved = memory_.make_room([&] { return room_.reserve(end); });
   if (!reserved) {
     give_room_back();
     return unless_out_of_memory(reserved);
@@ -39,10 +39,10 @@ Status PromptIndexer::begin(std::size_t end) {
 Status PromptIndexer::note_indexes() {
   TERRACE_TRY(upkeep_.code_lost_tokens());
   for (const auto& layer : layers_) {
-    TERRACE_TRY(context_.await(WaitReason::index, layer->index.coded));
-    TERRACE_TRY(context_.await(WaitReason::upload, layer->index.uploaded));
+    TERRACE_TRY(work_.await(WaitReason::index, layer->index.coded));
+    TERRACE_TRY(work_.await(WaitReason::upload, layer->index.uploaded));
   }
-  for (const auto& layer : layers_) TERRACE_TRY(layer->index.keep(context_.backend()));
+  for (const auto& layer : layers_) TERRACE_TRY(layer->index.keep(work_.backend));
   return {};
 }
 
@@ -50,18 +50,18 @@ Status PromptIndexer::start(Layer& layer, Queue& compute) {
   if (layer.number > 0) {
     TERRACE_TRY(builder_.note_compute(*layers_[layer.number - 1], compute));
   }
-  const Status started = upkeep_.add_prompt(layer, tokens_to(end_), {context_.length, end_});
+  const Status started = upkeep_.add_prompt(layer, tokens_to(end_), {progress_.length(), end_});
   // The layer is indexed after the step, when the step's own memory is free again.
   return unless_out_of_memory(started);
 }
 
 Status PromptIndexer::take_hints(Layer& layer, Queue& compute) const {
-  if (!asks_for_hints(context_.traits()) || !layer.index.hints) return {};
-  const auto add = [&context = context_, &index = layer.index]() -> Result<std::size_t> {
+  if (!asks_for_hints(plan_.traits()) || !layer.index.hints) return {};
+  const auto add = [&plan = plan_, &index = layer.index]() -> Result<std::size_t> {
     index.build.hints.query_window.clear();
     // The hints that are added stay where they are, too: the step may be given up.
-    append_hints(context, index.build.hints, *index.hints);
-    append_hints(context, index.build.hints, index.piece_hints);
+    append_hints(plan, index.build.hints, *index.hints);
+    append_hints(plan, index.build.hints, index.piece_hints);
     return 0;
   };
   return compute.call(Phase::update, add).map([](Ticket) {});
@@ -72,8 +72,7 @@ bool PromptIndexer::keep() {
   bool all = true;
   for (const auto& layer : layers_) {
     LayerIndex& index = layer->index;
-    const bool started =
-        context_.is_dense(layer->number) || index.image.coverage.tokens().end >= end_;
+    const bool started = plan_.is_dense(layer->number) || index.image.coverage.tokens().end >= end_;
     all = all && started;
     if (started) {
       index.hints.reset();
@@ -88,7 +87,7 @@ bool PromptIndexer::keep() {
 
 void PromptIndexer::give_up() {
   under_way_ = false;
-  context_.counters.builds = builds_before_;
+  work_.counters.builds = builds_before_;
   builder_.forget();
   for (const auto& layer : layers_) {
     layer->index.put_back();
@@ -106,7 +105,7 @@ void PromptIndexer::give_room_back() {
 }
 
 Status PromptIndexer::index() {
-  const TokenRange tokens = tokens_to(context_.length);
+  const TokenRange tokens = tokens_to(progress_.length());
   if (!has_index() || tokens.empty()) return {};
   for (const auto& layer : layers_) TERRACE_TRY(index(*layer, tokens));
   return {};
@@ -116,9 +115,9 @@ Status PromptIndexer::index(Layer& layer, TokenRange tokens) {
   LayerIndex& index = layer.index;
   if (index.hints) {
     // No build is under way that could read them.
-    const AcceptedTokens all{context_.prompt.size(), context_.prompt.size()};
+    const AcceptedTokens all{progress_.prompt().size(), progress_.prompt().size()};
     index.build.hints.query_window.clear();
-    add_hints(context_, index.build.hints, *index.hints, all);
+    add_hints(plan_, index.build.hints, *index.hints, all);
     index.hints.reset();
   }
   if (index.image.coverage.tokens().end >= tokens.end) return {};

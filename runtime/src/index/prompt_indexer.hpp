@@ -11,14 +11,22 @@
 #include <vector>
 
 #include "index_upkeep.hpp"
+#include "sequence_services.hpp"
 
 namespace terrace {
 
 class PromptIndexer {
  public:
-  PromptIndexer(SequenceContext& context, LayerSpan layers, IndexRoom& room, IndexBuilder& builder,
-                IndexUpkeep& upkeep) noexcept
-      : context_(context), layers_(layers), room_(room), builder_(builder), upkeep_(upkeep) {}
+  PromptIndexer(const SequenceServices& services, LayerSpan layers, IndexRoom& room,
+                IndexBuilder& builder, IndexUpkeep& upkeep) noexcept
+      : plan_(services.plan),
+        progress_(services.progress),
+        work_(services.work),
+        memory_(services.memory),
+        layers_(layers),
+        room_(room),
+        builder_(builder),
+        upkeep_(upkeep) {}
 
   /// Gets ready to index a prompt up to `end` during the next step. Nothing is being built. Where
   /// memory is short, is_under_way() stays false: the prompt is indexed after the step.
@@ -54,7 +62,10 @@ class PromptIndexer {
   /// Gives up memory that a sequence of its length does not need.
   void give_room_back();
 
-  SequenceContext& context_;
+  const RuntimePlan& plan_;
+  const SequenceProgress& progress_;
+  SequenceWork& work_;
+  const SequenceMemory& memory_;
   LayerSpan layers_;
   IndexRoom& room_;
   IndexBuilder& builder_;

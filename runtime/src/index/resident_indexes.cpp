@@ -5,23 +5,24 @@
 
 namespace terrace {
 
-ResidentIndexes::ResidentIndexes(SequenceContext& context, LayerSpan layers)
-    : DeviceIndexes(context, layers), copies_(layers.size()) {}
+ResidentIndexes::ResidentIndexes(const RuntimePlan& plan, const SequenceProgress& progress,
+                                 SequenceWork& work, LayerSpan layers)
+    : DeviceIndexes(plan, progress, work, layers), copies_(layers.size()) {}
 
 Status ResidentIndexes::reserve(std::size_t chunks) {
   for (const auto& layer : layers_) {
     if (copies_[layer->number].memory.chunk_count() < chunks) {
-      TERRACE_TRY(context_.await(WaitReason::upload, layer->index.uploaded));
+      TERRACE_TRY(work_.await(WaitReason::upload, layer->index.uploaded));
     }
   }
-  for (std::size_t i = context_.options().dense_layers; i < copies_.size(); ++i) {
-    TERRACE_TRY(copies_[i].memory.reserve(context_.backend(), context_.layout(), chunks));
+  for (std::size_t i = plan_.options.dense_layers; i < copies_.size(); ++i) {
+    TERRACE_TRY(copies_[i].memory.reserve(work_.backend, plan_.layout, chunks));
   }
   return {};
 }
 
 void ResidentIndexes::trim(std::size_t chunks) {
-  for (Copy& copy : copies_) copy.memory.trim(context_.layout(), chunks);
+  for (Copy& copy : copies_) copy.memory.trim(plan_.layout, chunks);
 }
 
 void ResidentIndexes::reset() {
@@ -29,9 +30,9 @@ void ResidentIndexes::reset() {
 }
 
 Result<std::size_t> ResidentIndexes::stage(Layer& layer, TokenRange tokens, bool with_fixed) {
-  const IndexLayout& layout = context_.layout();
+  const IndexLayout& layout = plan_.layout;
   IndexMemory& copy = copies_[layer.number].memory;
-  TERRACE_TRY(copy.table().flush(context_.lanes.index()));
+  TERRACE_TRY(copy.table().flush(work_.lanes.index()));
   const std::size_t first = layer.index.image.coverage.tokens().begin;
   const TokenRange chunks{(tokens.begin - first) / layout.chunk_tokens,
                           divide_up(tokens.end - first, layout.chunk_tokens)};
@@ -46,7 +47,7 @@ Result<std::size_t> ResidentIndexes::stage(Layer& layer, TokenRange tokens, bool
 
 Status ResidentIndexes::send() {
   if (staged_.empty()) return {};
-  Queue& queue = context_.lanes.index();
+  Queue& queue = work_.lanes.index();
   const auto enqueue = [&]() -> Result<Ticket> {
     for (Layer* layer : staged_) {
       TERRACE_TRY(queue.wait_for(layer->index.coded));
@@ -88,7 +89,7 @@ Result<IndexView> ResidentIndexes::view(Layer& layer, Queue& compute) {
   // Tables of all layers grow at once: this one may have, and had nothing to upload since.
   TERRACE_TRY(copy.table().flush(compute));
   const TokenRange tokens = layer.index.image.coverage.tokens();
-  IndexView view = copy.view(context_.layout(), tokens.begin);
+  IndexView view = copy.view(plan_.layout, tokens.begin);
   view.token_count = tokens.size();
   return view;
 }

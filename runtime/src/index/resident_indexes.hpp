@@ -10,7 +10,8 @@ namespace terrace {
 /// Every layer's index has a copy in device memory, to which changed chunks are copied.
 class ResidentIndexes final : public DeviceIndexes {
  public:
-  ResidentIndexes(SequenceContext& context, LayerSpan layers);
+  ResidentIndexes(const RuntimePlan& plan, const SequenceProgress& progress, SequenceWork& work,
+                  LayerSpan layers);
 
   [[nodiscard]] bool streams() const noexcept override { return false; }
   Status reserve(std::size_t chunks) override;

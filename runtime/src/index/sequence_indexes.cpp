@@ -4,22 +4,23 @@
 
 namespace terrace {
 
-SequenceIndexes::SequenceIndexes(SequenceContext& context, LayerSpan layers)
-    : room(context, layers),
-      builder(context, layers, room),
-      upkeep(context, layers, room, builder),
-      prompt(context, layers, room, builder, upkeep),
-      refresh(context, layers, room, builder, upkeep),
-      context_(context),
+SequenceIndexes::SequenceIndexes(const SequenceServices& services, LayerSpan layers)
+    : room(services, layers),
+      builder(services, layers, room),
+      upkeep(services, layers, room, builder),
+      prompt(services, layers, room, builder, upkeep),
+      refresh(services, layers, room, builder, upkeep),
+      progress_(services.progress),
+      memory_(services.memory),
       layers_(layers) {}
 
 Status SequenceIndexes::prepare() {
   // First, while nothing is being coded: an index changes hands between two extensions.
   TERRACE_TRY(refresh.go_on());
   // A prompt that found no room for a larger index has left none.
-  TERRACE_TRY(context_.reclaiming([&] { return room.reserve(room.indexed_end()); }));
+  TERRACE_TRY(memory_.make_room([&] { return room.reserve(room.indexed_end()); }));
   TERRACE_TRY(upkeep.code_passed_tokens());
-  if (room.streams()) TERRACE_TRY(room.device().prefetch(*layers_.front(), context_.length));
+  if (room.streams()) TERRACE_TRY(room.device().prefetch(*layers_.front(), progress_.length()));
   room.ready = true;
   return {};
 }

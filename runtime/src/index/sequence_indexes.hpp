@@ -7,12 +7,13 @@
 #include "index_room.hpp"
 #include "index_upkeep.hpp"
 #include "prompt_indexer.hpp"
+#include "sequence_services.hpp"
 
 namespace terrace {
 
 class SequenceIndexes {
  public:
-  SequenceIndexes(SequenceContext& context, LayerSpan layers);
+  SequenceIndexes(const SequenceServices& services, LayerSpan layers);
 
   IndexRoom room;
   IndexBuilder builder;
@@ -26,7 +27,8 @@ class SequenceIndexes {
   Status restore();
 
  private:
-  SequenceContext& context_;
+  const SequenceProgress& progress_;
+  const SequenceMemory& memory_;
   LayerSpan layers_;
 };
 

@@ -14,10 +14,10 @@ Status StreamedIndexes::reserve(std::size_t chunks) {
     for (Stage& stage : stages_) {
       // The table that growing would move may be read, or still be on its way.
       if (stage.memory.chunk_count() < chunks) {
-        TERRACE_TRY(context_.await(WaitReason::upload, stage.read));
-        TERRACE_TRY(context_.await(WaitReason::upload, stage.streamed));
+        TERRACE_TRY(work_.await(WaitReason::upload, stage.read));
+        TERRACE_TRY(work_.await(WaitReason::upload, stage.streamed));
       }
-      TERRACE_TRY(stage.memory.reserve(context_.backend(), context_.layout(), chunks));
+      TERRACE_TRY(stage.memory.reserve(work_.backend, plan_.layout, chunks));
     }
     return {};
   };
@@ -26,8 +26,8 @@ Status StreamedIndexes::reserve(std::size_t chunks) {
   // One stage that grew would leave the other none: both are given up, and steps reserve smaller
   // ones.
   for (const Stage& stage : stages_) {
-    TERRACE_TRY(context_.await(WaitReason::upload, stage.streamed));
-    TERRACE_TRY(context_.await(WaitReason::upload, stage.read));
+    TERRACE_TRY(work_.await(WaitReason::upload, stage.streamed));
+    TERRACE_TRY(work_.await(WaitReason::upload, stage.read));
   }
   reset();
   return reserved;
@@ -36,11 +36,11 @@ Status StreamedIndexes::reserve(std::size_t chunks) {
 Status StreamedIndexes::prefetch(Layer& layer, std::size_t position) {
   LayerIndex& index = layer.index;
   const bool nothing_to_select =
-      context_.window_at(position).begin <= context_.sinks_at(position).end;
+      progress_.window_at(position).begin <= progress_.sinks_at(position).end;
   if (index.image.coverage.tokens().empty() || nothing_to_select) return {};
   Stage& stage = stage_of(layer);
-  const IndexLayout& layout = context_.layout();
-  Queue& queue = context_.lanes.index();
+  const IndexLayout& layout = plan_.layout;
+  Queue& queue = work_.lanes.index();
   TERRACE_TRY(queue.wait_for(stage.read));
   TERRACE_TRY(queue.wait_for(index.coded));
   TERRACE_TRY(stage.memory.table().flush(queue));
@@ -54,7 +54,7 @@ Status StreamedIndexes::prefetch(Layer& layer, std::size_t position) {
   }
   TERRACE_ASSIGN(stage.streamed, queue.copy(Phase::index, extents_));
   index.uploaded = stage.streamed;
-  context_.counters.bytes.index += bytes;
+  work_.counters.bytes.index += bytes;
   return {};
 }
 
@@ -62,7 +62,7 @@ Result<IndexView> StreamedIndexes::view(Layer& layer, Queue& compute) {
   Stage& stage = stage_of(layer);
   TERRACE_TRY(compute.wait_for(stage.streamed));
   const TokenRange tokens = layer.index.image.coverage.tokens();
-  IndexView view = stage.memory.view(context_.layout(), tokens.begin);
+  IndexView view = stage.memory.view(plan_.layout, tokens.begin);
   view.token_count = tokens.size();
   return view;
 }

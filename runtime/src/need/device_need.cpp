@@ -12,7 +12,7 @@
 namespace terrace {
 
 std::size_t DeviceNeed::slabs(std::size_t blocks) const noexcept {
-  return align_up(blocks, slab_blocks) * align_up(terms_.runtime.block_bytes(), 64);
+  return align_up(blocks, slab_blocks) * align_up(terms_.plan.block_bytes(), 64);
 }
 
 std::size_t DeviceNeed::rows() const noexcept {
@@ -42,7 +42,7 @@ std::size_t DeviceNeed::select_workspace() const noexcept {
   bytes += listed_rows() * shape.row_bytes() * (caches_clusters() ? shape.layers : 1);
   bytes += listed_rows() * (sizeof(std::byte*) + sizeof(MissedRow));
   if (traits.gives_logit_bias) bytes += listed_rows() * sizeof(float);
-  return bytes + terms_.runtime.policy->select_scratch_floats(shape, room) * sizeof(float);
+  return bytes + terms_.plan.policy->select_scratch_floats(shape, room) * sizeof(float);
 }
 
 std::size_t DeviceNeed::selections() const noexcept {
@@ -64,7 +64,7 @@ std::size_t DeviceNeed::weights() const noexcept {
   if (!terms_.wants_weights()) return 0;
   const KvShape& shape = terms_.shape();
   const std::size_t columns = terms_.weight_columns();
-  const std::size_t lists = terms_.runtime.retention->traits().score_heads(shape);
+  const std::size_t lists = terms_.plan.retention->traits().score_heads(shape);
   // One place is copied to the host while an op writes the other.
   return sizeof(float) * (2 * lists * columns + attention_weights_scratch_floats(shape, columns));
 }
@@ -106,7 +106,7 @@ std::size_t DeviceNeed::shared() const noexcept {
   const bool streams = !terms_.traits().keeps_everything;
   return step_room({.shape = shape,
                     .block_tokens = block_tokens,
-                    .device_memory = terms_.runtime.backend->memory(Tier::device).limit,
+                    .device_memory = terms_.device_memory,
                     .tokens = std::max(terms_.asked.step_tokens, terms_.asked.draft_tokens),
                     .rows = streams ? blocks_.all() * block_tokens : 0})
       .bytes(shape);

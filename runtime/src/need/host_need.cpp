@@ -15,7 +15,7 @@ std::size_t HostNeed::rows() const noexcept {
   // The table of pages keeps one old table while it may be read. The host's copy of the device's
   // table keeps all old ones. Each old table has two thirds of the size of the next.
   const std::size_t tables = terms_.traits().keeps_everything ? 3 : 5;
-  return blocks_.pages() * terms_.runtime.block_bytes() +
+  return blocks_.pages() * terms_.plan.block_bytes() +
          terms_.shape().layers * tables * PointerTable::bytes_for(blocks_.all());
 }
 
@@ -58,8 +58,8 @@ std::size_t HostNeed::tables() const noexcept {
 }
 
 std::size_t HostNeed::retention() const noexcept {
-  if (terms_.runtime.retention == nullptr) return 0;
-  const RetentionTraits& traits = terms_.runtime.retention->traits();
+  if (terms_.plan.retention == nullptr) return 0;
+  const RetentionTraits& traits = terms_.plan.retention->traits();
   const KvShape& shape = terms_.shape();
   // Entries now, and those that take their place. Queries stay that tokens to be rejected displace.
   std::size_t bytes = 2 * terms_.entry_bytes() + weights();
@@ -72,7 +72,7 @@ std::size_t HostNeed::retention() const noexcept {
 
 std::size_t HostNeed::weights() const noexcept {
   if (!terms_.wants_weights()) return 0;
-  const std::size_t lists = terms_.runtime.retention->traits().score_heads(terms_.shape());
+  const std::size_t lists = terms_.plan.retention->traits().score_heads(terms_.shape());
   // Tokens of a later prompt have two places in turn.
   const std::size_t places =
       std::max<std::size_t>(terms_.single_tokens(), terms_.asked.later_prompt_tokens > 0 ? 2 : 1);

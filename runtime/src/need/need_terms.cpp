@@ -18,19 +18,23 @@ NeedQuery in_range(NeedQuery query) noexcept {
   return query;
 }
 
-policies::BudgetSplit split_of(const RuntimeState& runtime, std::size_t tokens) noexcept {
-  return runtime.budget_grows()
-             ? runtime.grown_split(tokens)
-             : policies::split_budget(runtime.budget_terms(tokens), runtime.policy->traits());
+policies::BudgetSplit split_of(const RuntimePlan& plan, std::size_t tokens) noexcept {
+  return plan.budget_grows()
+             ? plan.grown_split(tokens)
+             : policies::split_budget(plan.budget_terms(tokens), plan.policy->traits());
 }
 
 }  // namespace
 
-NeedTerms::NeedTerms(const RuntimeState& of, const NeedQuery& query) noexcept
-    : runtime(of), asked(in_range(query)), split(split_of(of, query.tokens)) {}
+NeedTerms::NeedTerms(const RuntimePlan& of, const NeedQuery& query,
+                     std::size_t device_limit) noexcept
+    : plan(of),
+      asked(in_range(query)),
+      split(split_of(of, query.tokens)),
+      device_memory(device_limit) {}
 
 std::size_t NeedTerms::pseudo_entries() const noexcept {
-  return may_select() ? runtime.policy->pseudo_capacity(with_room(asked.tokens)) : 0;
+  return may_select() ? plan.policy->pseudo_capacity(with_room(asked.tokens)) : 0;
 }
 
 std::size_t NeedTerms::attention_entries() const noexcept {
@@ -38,15 +42,15 @@ std::size_t NeedTerms::attention_entries() const noexcept {
                           options().when == RetrievalWhen::spilled ||
                           options().prompts == PromptAttention::retrieved;
   if (everything) return with_room(asked.tokens + 1 + pseudo_entries());
-  if (runtime.drops()) {
+  if (plan.drops()) {
     const std::size_t later = asked.later_prompt_tokens;
     const std::size_t undecided = std::max(split.kept + 2 * split.window,
                                            later > 0 ? with_room(later + 2 * split.window) : 0);
-    return split.sinks + runtime.most_kept(split.kept) + undecided + 1;
+    return split.sinks + plan.most_kept(split.kept) + undecided + 1;
   }
-  const std::size_t held = runtime.holds() ? runtime.most_kept(split.kept) : 0;
+  const std::size_t held = plan.holds() ? plan.most_kept(split.kept) : 0;
   const std::size_t listed = split.sinks + split.window + split.selected + held + 1;
-  return runtime.room_for(listed + pseudo_entries());
+  return plan.room_for(listed + pseudo_entries());
 }
 
 std::size_t NeedTerms::single_tokens() const noexcept {
@@ -66,7 +70,7 @@ std::size_t NeedTerms::index_bytes(std::size_t chunks) const noexcept {
 }
 
 bool NeedTerms::wants_weights() const noexcept {
-  return runtime.retention != nullptr && runtime.retention->traits().scores == ScoredQueries::all;
+  return plan.retention != nullptr && plan.retention->traits().scores == ScoredQueries::all;
 }
 
 std::size_t NeedTerms::weight_columns() const noexcept {
@@ -75,23 +79,23 @@ std::size_t NeedTerms::weight_columns() const noexcept {
 }
 
 std::size_t NeedTerms::entry_bytes() const noexcept {
-  if (runtime.retention == nullptr) return 0;
+  if (plan.retention == nullptr) return 0;
   std::size_t bytes = 0;
   for (std::size_t i = options().dense_layers; i < shape().layers; ++i) {
-    const auto rooms = runtime.entry_rooms(static_cast<LayerId>(i), split, asked.tokens);
+    const auto rooms = plan.entry_rooms(static_cast<LayerId>(i), split, asked.tokens);
     bytes += EntryLayout(shape(), rooms).bytes();
   }
   return bytes;
 }
 
 bool NeedTerms::keeps_later_prompts() const noexcept {
-  return runtime.drops() || options().prompts == PromptAttention::retrieved;
+  return plan.drops() || options().prompts == PromptAttention::retrieved;
 }
 
-Status check_need(const RuntimeState& runtime, const NeedQuery& query) {
-  TERRACE_TRY(runtime.check_countable(query.tokens));
-  const KvShape& shape = runtime.shape();
-  const std::size_t single = NeedTerms(runtime, query).single_tokens();
+Status check_need(const RuntimePlan& plan, const NeedQuery& query) {
+  TERRACE_TRY(plan.check_countable(query.tokens));
+  const KvShape& shape = plan.shape();
+  const std::size_t single = NeedTerms(plan, query, /*device_limit=*/0).single_tokens();
   // More than a token of a step takes in lists, or in weights, in any tier.
   Result<std::size_t> bytes = 16;
   for (const std::size_t factor :

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "runtime_state.hpp"
+#include "plan/runtime_plan.hpp"
 #include "terrace/policies/budget.hpp"
 #include "terrace/runtime/memory_need.hpp"
 
@@ -11,17 +11,20 @@ namespace terrace {
 
 class NeedTerms {
  public:
-  /// `query` is one that check_need() has passed. The runtime must outlive the terms.
-  NeedTerms(const RuntimeState& of, const NeedQuery& query) noexcept;
+  /// `query` is one that check_need() has passed. The plan must outlive the terms. Sharers of the
+  /// cache are counted in it.
+  /// `device_limit`: bytes that there may be on the device.
+  NeedTerms(const RuntimePlan& of, const NeedQuery& query, std::size_t device_limit) noexcept;
 
-  const RuntimeState& runtime;
+  const RuntimePlan& plan;
   const NeedQuery asked;  ///< with counts of a step's tokens in their range
   const policies::BudgetSplit split;
+  const std::size_t device_memory;  ///< bytes that there may be
 
-  [[nodiscard]] const KvShape& shape() const noexcept { return runtime.shape(); }
-  [[nodiscard]] const RuntimeOptions& options() const noexcept { return runtime.options; }
-  [[nodiscard]] const RetrievalTraits& traits() const noexcept { return runtime.policy->traits(); }
-  [[nodiscard]] const IndexLayout& layout() const noexcept { return runtime.index_layout; }
+  [[nodiscard]] const KvShape& shape() const noexcept { return plan.shape(); }
+  [[nodiscard]] const RuntimeOptions& options() const noexcept { return plan.options; }
+  [[nodiscard]] const RetrievalTraits& traits() const noexcept { return plan.policy->traits(); }
+  [[nodiscard]] const IndexLayout& layout() const noexcept { return plan.layout; }
 
   /// Layers that select, or that retention is for: all but the dense ones.
   [[nodiscard]] std::size_t sparse_layers() const noexcept {
@@ -31,7 +34,7 @@ class NeedTerms {
   /// Lists of a selection.
   [[nodiscard]] std::size_t lists() const noexcept { return list_count(shape(), traits().lists); }
   /// Rows that a list has room for.
-  [[nodiscard]] std::size_t list_rows() const noexcept { return runtime.room_for(split.selected); }
+  [[nodiscard]] std::size_t list_rows() const noexcept { return plan.room_for(split.selected); }
   [[nodiscard]] std::size_t pseudo_entries() const noexcept;
   /// Entries of a KV head that one token attends to.
   [[nodiscard]] std::size_t attention_entries() const noexcept;
@@ -55,6 +58,6 @@ class NeedTerms {
 };
 
 /// Errors: invalid_argument: no sequence gets that long, or 64 bits do not count its bytes.
-[[nodiscard]] Status check_need(const RuntimeState& runtime, const NeedQuery& query);
+[[nodiscard]] Status check_need(const RuntimePlan& plan, const NeedQuery& query);
 
 }  // namespace terrace

@@ -17,7 +17,7 @@ std::size_t RowBlocks::undecided() const noexcept {
 std::size_t RowBlocks::pages() const noexcept {
   if (terms_.traits().keeps_everything) return 0;
   const NeedQuery& asked = terms_.asked;
-  if (!terms_.runtime.drops()) return terms_.shape().layers * all();
+  if (!terms_.plan.drops()) return terms_.shape().layers * all();
   // Pages of tokens that retention has decided on are given back, but for those at either end.
   const std::size_t first = asked.prompt_tokens != 0 ? asked.prompt_tokens : asked.tokens;
   const std::size_t tokens =
@@ -47,7 +47,7 @@ std::size_t RowBlocks::with_window(std::size_t more, std::size_t runs) const noe
   const policies::BudgetSplit& split = terms_.split;
   const std::size_t tokens = terms_.asked.tokens;
   const std::size_t size = terms_.options().block_tokens;
-  if (terms_.runtime.drops()) {
+  if (terms_.plan.drops()) {
     // Until the first flush, which a short prompt puts off, tokens are attended to row by row.
     return std::min(all(), divide_up(std::min(tokens, undecided()) + 1 + more, size) + runs);
   }
@@ -97,12 +97,11 @@ std::size_t RowBlocks::in_step() const noexcept {
 std::size_t RowBlocks::cache_slots() const noexcept {
   const RuntimeOptions& options = terms_.options();
   if (options.cache.none() || !terms_.may_select()) return 0;
-  const std::size_t asked = terms_.asked.cache_sharers;
   return terrace::cache_slots(
       options.cache, {.slot_tokens = cache_slot_tokens(options.cache.granularity, options.shape,
                                                        options.block_tokens),
                       .selected_tokens = terms_.split.selected,
-                      .sharers = asked != 0 ? asked : terms_.runtime.cache_sharers() + 1});
+                      .sharers = terms_.asked.cache_sharers});
 }
 
 std::size_t RowBlocks::cached() const noexcept {
@@ -117,7 +116,7 @@ std::size_t RowBlocks::tiled_layers() const noexcept {
   const policies::BudgetSplit& split = terms_.split;
   const std::size_t tokens = terms_.asked.tokens;
   if (terms_.traits().keeps_everything) return 0;
-  const std::size_t attended = terms_.runtime.drops() ? undecided() : split.sinks + split.window;
+  const std::size_t attended = terms_.plan.drops() ? undecided() : split.sinks + split.window;
   // Tiles are taken before it is known that there is room for all rows.
   return tokens > attended ? terms_.sparse_layers() : 0;
 }

@@ -19,25 +19,25 @@ struct FoundPrefix {
   [[nodiscard]] std::size_t chunks() const noexcept { return look_up.run.size(); }
 };
 
-bool has_rows(const tiers::Manifest& chunk, const SequenceContext& context, std::size_t bytes) {
-  for (std::size_t layer = 0; layer < context.shape().layers; ++layer) {
+bool has_rows(const tiers::Manifest& chunk, const SequenceParts& parts, std::size_t bytes) {
+  for (std::size_t layer = 0; layer < parts.plan.shape().layers; ++layer) {
     const tiers::Part* const rows = chunk.find(PrefixLibrary::rows_of(layer));
     if (rows == nullptr || rows->bytes != bytes) return false;
   }
   return true;
 }
 
-Result<FoundPrefix> find(SequenceContext& context, const PrefixQuery& query) {
-  PrefixLibrary& library = *context.runtime.prefixes();
+Result<FoundPrefix> find(const SequenceParts& parts, PrefixLibrary& library,
+                         const PrefixQuery& query) {
   FoundPrefix found;
   TERRACE_ASSIGN(found.names, library.names_of(query));
   found.look_up = library.chunks().find_run(
-      found.names.request(found.names.chunks, context.clock().now()), query.tokens.size());
+      found.names.request(found.names.chunks, parts.work.clock().now()), query.tokens.size());
   const std::size_t bytes =
-      library.chunk_tokens() / context.block_tokens() * context.runtime.block_bytes();
+      library.chunk_tokens() / parts.plan.block_tokens() * parts.plan.block_bytes();
   const auto& run = found.look_up.run;
   const auto end = std::ranges::find_if_not(
-      run, [&](const tiers::Manifest& chunk) { return has_rows(chunk, context, bytes); });
+      run, [&](const tiers::Manifest& chunk) { return has_rows(chunk, parts, bytes); });
   if (end != run.end()) {
     const Error why = make_error(Errc::corrupt, "a chunk of another shape than its key says");
     library.chunks().drop(end->chunk(), why);
@@ -47,15 +47,14 @@ Result<FoundPrefix> find(SequenceContext& context, const PrefixQuery& query) {
   return found;
 }
 
-Status adopt_rows(SequenceState& state, const FoundPrefix& prefix) {
-  const SequenceContext& context = state.parts.context;
-  const std::size_t blocks = context.runtime.prefixes()->chunk_tokens() / context.block_tokens();
-  for (const auto& layer : state.parts.layers) {
+Status adopt_rows(const SequenceParts& parts, std::size_t chunk_tokens, const FoundPrefix& prefix) {
+  const std::size_t blocks = chunk_tokens / parts.plan.block_tokens();
+  for (const auto& layer : parts.layers) {
     std::vector<offload::StoredPlace> places;
     for (const tiers::Manifest& chunk : prefix.look_up.run) {
       const PageKey key = tiers::page_key(chunk.chunk(), PrefixLibrary::rows_of(layer->number));
       for (std::size_t block = 0; block < blocks; ++block) {
-        places.push_back({.key = key, .offset = block * context.runtime.block_bytes()});
+        places.push_back({.key = key, .offset = block * parts.plan.block_bytes()});
       }
     }
     TERRACE_TRY(
@@ -82,18 +81,20 @@ Result<tiers::ChunkLease> find_indexes(PrefixLibrary& library, const FoundPrefix
 }
 
 /// Without indexes, or with damaged ones, the next step builds them of the rows.
-Status adopt_indexes(SequenceState& state, const FoundPrefix& prefix) {
-  SequenceContext& context = state.parts.context;
-  if (context.layout().empty()) return {};
-  PrefixLibrary& library = *context.runtime.prefixes();
+Status adopt_indexes(SequenceParts& parts, PrefixLibrary& library, const FoundPrefix& prefix) {
+  if (parts.plan.layout.empty()) return {};
   TERRACE_ASSIGN(const tiers::ChunkLease lease,
-                 find_indexes(library, prefix, context.clock().now()));
+                 find_indexes(library, prefix, parts.work.clock().now()));
   if (lease.chunks().empty()) return {};
   const Result<tiers::Manifest> found = library.chunks().manifest(lease.chunks().front());
   if (!found) return {};
-  const Status read = read_indexes(library.chunks(), *found, context, state.parts.layers);
+  const Status read = read_indexes(library.chunks(), *found,
+                                   {.backend = parts.work.backend,
+                                    .layout = parts.plan.layout,
+                                    .length = parts.progress.length()},
+                                   parts.layers);
   if (read) {
-    context.counters.store.read += found->bytes();
+    parts.work.counters.store.read += found->bytes();
     return {};
   }
   if (read.error().code == Errc::out_of_memory) return read;
@@ -101,28 +102,23 @@ Status adopt_indexes(SequenceState& state, const FoundPrefix& prefix) {
   return {};
 }
 
-Status begin_with(SequenceState& state, const FoundPrefix& prefix) {
-  SequenceContext& context = state.parts.context;
-  TERRACE_TRY(adopt_rows(state, prefix));
-  context.length = prefix.chunks() * context.runtime.prefixes()->chunk_tokens();
-  context.prompt = {0, context.length};
-  context.prompt_given = true;
-  context.resolve_budget(context.length);
-  TERRACE_TRY(adopt_indexes(state, prefix));
-  context.journal.note_loss();
-  context.phase = SequencePhase::paused;
+Status begin_with(SequenceState& state, PrefixLibrary& library, const FoundPrefix& prefix) {
+  SequenceParts& parts = state.parts;
+  TERRACE_TRY(adopt_rows(parts, library.chunk_tokens(), prefix));
+  parts.progress.begin_with_prefix(prefix.chunks() * library.chunk_tokens());
+  TERRACE_TRY(adopt_indexes(parts, library, prefix));
+  parts.work.journal.note_loss();
   return state.resume();
 }
 
 }  // namespace
 
-Status adopt_prefix(SequenceState& state, const PrefixQuery& query) {
-  SequenceContext& context = state.parts.context;
-  TERRACE_ASSIGN(FoundPrefix prefix, find(context, query));
+Status adopt_prefix(SequenceState& state, PrefixLibrary& library, const PrefixQuery& query) {
+  TERRACE_ASSIGN(FoundPrefix prefix, find(state.parts, library, query));
   if (prefix.chunks() == 0) return {};
-  const Status begun = begin_with(state, prefix);
+  const Status begun = begin_with(state, library, prefix);
   const bool failed = !begun && begun.error().code != Errc::out_of_memory;
-  if (failed) context.runtime.prefixes()->chunks().amend(prefix.look_up, 0, begun.error());
+  if (failed) library.chunks().amend(prefix.look_up, 0, begun.error());
   return begun;
 }
 

@@ -1,6 +1,7 @@
 // A sequence that begins with a prefix which the store has.
 #pragma once
 
+#include "prefix/prefix_library.hpp"
 #include "sequence/sequence_state.hpp"
 #include "terrace/runtime/prefix.hpp"
 
@@ -11,6 +12,6 @@ namespace terrace {
 /// nothing is found stays empty.
 ///
 /// Errors   out_of_memory, and those of the store. The sequence is of no use then
-Status adopt_prefix(SequenceState& state, const PrefixQuery& query);
+Status adopt_prefix(SequenceState& state, PrefixLibrary& library, const PrefixQuery& query);
 
 }  // namespace terrace

@@ -71,8 +71,8 @@ bool take(std::span<const std::byte>& bytes, void* to, std::size_t count) {
 }
 
 Result<ReadIndex> parse_fields(const Json& record, std::span<const std::byte> bytes,
-                               const SequenceContext& context) {
-  const IndexLayout& layout = context.layout();
+                               const IndexTarget& target) {
+  const IndexLayout& layout = target.layout;
   const auto damaged = fail(Errc::corrupt, "a saved index has another shape than its record says");
   ReadIndex read;
   IndexCoverage::State state{
@@ -84,9 +84,9 @@ Result<ReadIndex> parse_fields(const Json& record, std::span<const std::byte> by
                        state.batches.front() == state.tokens.begin &&
                        std::ranges::is_sorted(state.batches) &&
                        state.batches.back() < state.tokens.end;
-  if (!ordered || state.tokens.end > context.length) return damaged;
+  if (!ordered || state.tokens.end > target.length) return damaged;
   const std::size_t chunks = chunks_of(state.tokens, layout);
-  TERRACE_TRY(read.image.memory.reserve(context.backend(), layout, chunks));
+  TERRACE_TRY(read.image.memory.reserve(target.backend, layout, chunks));
   bool whole = take(bytes, read.image.memory.fixed(), layout.fixed_bytes);
   for (std::size_t i = 0; whole && i < chunks; ++i) {
     whole = take(bytes, read.image.memory.chunk(i), layout.chunk_bytes);
@@ -107,9 +107,9 @@ Result<ReadIndex> parse_fields(const Json& record, std::span<const std::byte> by
 }
 
 Result<ReadIndex> parse(const Json& record, std::span<const std::byte> bytes,
-                        const SequenceContext& context) {
+                        const IndexTarget& target) {
   try {
-    return parse_fields(record, bytes, context);
+    return parse_fields(record, bytes, target);
   } catch (const Json::exception& error) {
     return fail(Errc::corrupt, "the record of a saved index: {}", error.what());
   }
@@ -127,12 +127,12 @@ Result<Json> read_record(tiers::ChunkLibrary& chunks, const tiers::Manifest& man
 
 }  // namespace
 
-std::string index_identity(const RuntimeState& runtime) {
-  const RuntimeOptions& options = runtime.options;
-  const IndexLayout& layout = runtime.index_layout;
+std::string index_identity(const RuntimePlan& plan) {
+  const RuntimeOptions& options = plan.options;
+  const IndexLayout& layout = plan.layout;
   return fmt::format(
       "index 1; policy {}; {}; query heads {}; sinks {}; dense {}; seed {}; {} {} {} {}",
-      runtime.policy->traits().name, policies::settings_text(options.retrieval),
+      plan.policy->traits().name, policies::settings_text(options.retrieval),
       options.shape.query_heads, options.sink_tokens, options.dense_layers, options.seed,
       layout.fixed_bytes, layout.chunk_tokens, layout.chunk_bytes, layout.chunk_clusters);
 }
@@ -156,8 +156,7 @@ std::vector<tiers::PartBytes> write_indexes(const IndexLayout& layout,
 }
 
 Status read_indexes(tiers::ChunkLibrary& chunks, const tiers::Manifest& manifest,
-                    const SequenceContext& context,
-                    std::span<const std::unique_ptr<Layer>> layers) {
+                    const IndexTarget& target, std::span<const std::unique_ptr<Layer>> layers) {
   TERRACE_ASSIGN(const Json record, read_record(chunks, manifest));
   if (record.size() != layers.size()) {
     return fail(Errc::corrupt, "saved indexes of {} layers, of {}", record.size(), layers.size());
@@ -167,7 +166,7 @@ Status read_indexes(tiers::ChunkLibrary& chunks, const tiers::Manifest& manifest
     const tiers::Part* const part = manifest.find(index_name(*layer));
     if (part == nullptr || !record[layer->number].is_object()) continue;
     TERRACE_ASSIGN(const std::vector<std::byte> bytes, chunks.read(manifest, *part));
-    TERRACE_ASSIGN(read[layer->number], parse(record[layer->number], bytes, context));
+    TERRACE_ASSIGN(read[layer->number], parse(record[layer->number], bytes, target));
   }
   for (const auto& layer : layers) {
     layer->index.image = std::move(read[layer->number].image);

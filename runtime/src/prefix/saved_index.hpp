@@ -12,18 +12,25 @@
 namespace terrace {
 
 /// Returns the settings that indexes depend on, as a text: indexes with another text are no use.
-[[nodiscard]] std::string index_identity(const RuntimeState& runtime);
+[[nodiscard]] std::string index_identity(const RuntimePlan& plan);
 
 /// Returns the parts. Nothing is being coded, and no coding is lost.
 [[nodiscard]] std::vector<tiers::PartBytes> write_indexes(
     const IndexLayout& layout, std::span<const std::unique_ptr<Layer>> layers);
+
+/// The place that saved indexes have to fit.
+struct IndexTarget {
+  Backend& backend;  ///< of their memory
+  const IndexLayout& layout;
+  std::size_t length = 0;  ///< of the sequence
+};
 
 /// Has layers, which have no index, take over the indexes that were written. All layers have theirs
 /// then, or none.
 ///
 /// Errors   corrupt: other bytes, or indexes of another shape; out_of_memory; those of the store
 [[nodiscard]] Status read_indexes(tiers::ChunkLibrary& chunks, const tiers::Manifest& manifest,
-                                  const SequenceContext& context,
+                                  const IndexTarget& target,
                                   std::span<const std::unique_ptr<Layer>> layers);
 
 }  // namespace terrace

@@ -6,7 +6,7 @@
 namespace terrace {
 
 std::size_t AttentionSums::lists() const noexcept {
-  return context_.runtime.retention->traits().score_heads(context_.shape());
+  return plan_.retention->traits().score_heads(plan_.shape());
 }
 
 Status AttentionSums::begin_step(const Tokens& tokens) {
@@ -23,16 +23,16 @@ Status AttentionSums::begin_step(const Tokens& tokens) {
 
 Status AttentionSums::reserve_device(std::size_t columns) {
   if (columns <= columns_) return {};
-  Backend& backend = context_.backend();
+  Backend& backend = work_.backend;
   const std::size_t room = with_room(columns);
   const std::size_t bytes = lists() * room * sizeof(float);
   columns_ = 0;
   for (Place& place : places_) {
     // Weights of the last step may still be on their way from there.
-    TERRACE_TRY(context_.await(WaitReason::retention, place.copied));
+    TERRACE_TRY(work_.await(WaitReason::retention, place.copied));
     TERRACE_TRY(reserve_buffer(backend, place.memory, bytes, Purpose::staging));
   }
-  const std::size_t floats = attention_weights_scratch_floats(context_.shape(), room);
+  const std::size_t floats = attention_weights_scratch_floats(plan_.shape(), room);
   TERRACE_TRY(reserve_buffer(backend, scratch_, floats * sizeof(float), Purpose::staging));
   columns_ = room;
   return {};
@@ -44,12 +44,12 @@ Status AttentionSums::reserve_host(LayerWeights& weights) {
   for (HostWeights& place : std::span(weights.tokens).first(places)) {
     if (place.memory.bytes() >= lists() * columns_ * sizeof(float)) continue;
     // Weights of the last step may still come, of tokens that were rejected, too, or be added.
-    TERRACE_TRY(context_.await(WaitReason::retention, place.copied));
-    TERRACE_TRY(context_.await(WaitReason::retention, place.added));
+    TERRACE_TRY(work_.await(WaitReason::retention, place.copied));
+    TERRACE_TRY(work_.await(WaitReason::retention, place.added));
     place.memory.reset();
-    TERRACE_ASSIGN(place.memory,
-                   context_.backend().allocate(
-                       {.bytes = lists() * columns_ * sizeof(float), .tier = Tier::host}));
+    TERRACE_ASSIGN(
+        place.memory,
+        work_.backend.allocate({.bytes = lists() * columns_ * sizeof(float), .tier = Tier::host}));
   }
   return {};
 }
@@ -64,7 +64,7 @@ void AttentionSums::give_up_memory() noexcept {
 Result<AttentionWeights> AttentionSums::next(Queue& compute) {
   const Place& place = places_[turn_ % 2];
   TERRACE_TRY(compute.wait_for(place.copied));
-  const bool apart = context_.runtime.retention->traits().scores_of_query_heads;
+  const bool apart = plan_.retention->traits().scores_of_query_heads;
   return AttentionWeights{.scope = apart ? ListScope::query_head : ListScope::kv_head,
                           .sums = place.memory.as<float>(),
                           .stride = columns_};
@@ -80,7 +80,7 @@ Result<AttentionWeights> AttentionSums::next_sums(Layer& layer, std::size_t colu
     }
     return 0;
   };
-  Queue& cluster = context_.lanes.cluster();
+  Queue& cluster = work_.lanes.cluster();
   // Weights of tokens that were rejected may still be on their way there.
   TERRACE_TRY(cluster.wait_for(from.copied));
   TERRACE_ASSIGN(const Ticket written, cluster.call(Phase::update, write));
@@ -101,7 +101,7 @@ Status AttentionSums::send(Layer& layer, std::size_t token, const WeightColumns&
   LayerWeights& weights = layer.retention.weights;
   HostWeights& to = weights.tokens[weights.sums ? token % 2 : token];
   Place& from = places_[turn_++ % 2];
-  Queue& offload = context_.lanes.offload();
+  Queue& offload = work_.lanes.offload();
   TERRACE_TRY(offload.wait_for(written));
   TERRACE_TRY(offload.wait_for(to.added));
   to.weights = {to.memory.as<float>(), lists(), columns_, columns};
@@ -112,10 +112,10 @@ Status AttentionSums::send(Layer& layer, std::size_t token, const WeightColumns&
     extents.push_back({to.memory.data() + at, from.memory.data() + at, bytes});
   }
   TERRACE_ASSIGN(from.copied, offload.copy(Phase::offload, extents));
-  context_.counters.bytes.index += lists() * bytes;
+  work_.counters.bytes.index += lists() * bytes;
   to.copied = from.copied;
   if (weights.sums == nullptr) return {};
-  Queue& cluster = context_.lanes.cluster();
+  Queue& cluster = work_.lanes.cluster();
   TERRACE_TRY(cluster.wait_for(to.copied));
   const auto add = [one = to.weights, sums = weights.sums,
                     &scores = layer.retention.scores]() -> Result<std::size_t> {
@@ -139,7 +139,7 @@ Status AttentionSums::keep(std::size_t accepted) {
     std::shared_ptr<PositionScores> sums;
   };
   std::vector<Addition> additions;
-  Queue& cluster = context_.lanes.cluster();
+  Queue& cluster = work_.lanes.cluster();
   for (const auto& layer : layers_) {
     LayerWeights& weights = layer->retention.weights;
     Addition& one = additions.emplace_back(Addition{&layer->retention.scores, {}, weights.sums});

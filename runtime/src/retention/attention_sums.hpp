@@ -7,7 +7,7 @@
 #include <span>
 
 #include "layer_weights.hpp"
-#include "sequence/sequence_context.hpp"
+#include "sequence_services.hpp"
 
 namespace terrace {
 
@@ -17,8 +17,9 @@ class Layer;
 class AttentionSums {
  public:
   /// `layers`: those that retention is for.
-  AttentionSums(SequenceContext& context, std::span<const std::unique_ptr<Layer>> layers) noexcept
-      : context_(context), layers_(layers) {}
+  AttentionSums(const SequenceServices& services,
+                std::span<const std::unique_ptr<Layer>> layers) noexcept
+      : plan_(services.plan), work_(services.work), layers_(layers) {}
 
   /// The tokens of a step.
   struct Tokens {
@@ -57,7 +58,8 @@ class AttentionSums {
   Status reserve_device(std::size_t columns);
   Status reserve_host(LayerWeights& weights);
 
-  SequenceContext& context_;
+  const RuntimePlan& plan_;
+  SequenceWork& work_;
   std::span<const std::unique_ptr<Layer>> layers_;
   std::array<Place, 2> places_;
   std::size_t turn_ = 0;

@@ -7,11 +7,11 @@
 namespace terrace {
 
 bool RetentionInputs::retains(const Layer& layer) const noexcept {
-  return context_.retains() && !context_.is_dense(layer.number);
+  return plan_.retains() && !plan_.is_dense(layer.number);
 }
 
 bool RetentionInputs::wants_weights() const noexcept {
-  return context_.retains() && traits().scores == ScoredQueries::all;
+  return plan_.retains() && traits().scores == ScoredQueries::all;
 }
 
 bool RetentionInputs::wants_weights(const Layer& layer) const noexcept {
@@ -28,14 +28,13 @@ bool RetentionInputs::wants_keys(const Layer& layer) const noexcept {
 
 Status RetentionInputs::reserve(Layer& layer) const {
   if (!wants_queries(layer)) return {};
-  return layer.retention.queries.reserve(context_.backend(), context_.shape(),
-                                         traits().score_window);
+  return layer.retention.queries.reserve(work_.backend, plan_.shape(), traits().score_window);
 }
 
 Status RetentionInputs::check(const Layer& layer, const PromptHints& hints,
                               std::size_t tokens) const {
   if (!wants_keys(layer)) return {};
-  const std::size_t numbers = tokens * context_.shape().kv_heads * context_.shape().head_dim;
+  const std::size_t numbers = tokens * plan_.shape().kv_heads * plan_.shape().head_dim;
   if (hints.pre_rope_keys.size() == numbers) return {};
   return fail(Errc::invalid_argument,
               "retention.policy {} needs keys before RoPE, {} numbers; the hints have {}",
@@ -57,7 +56,8 @@ Status RetentionInputs::rate(Layer& layer, TokenRange tokens, const PromptHints&
                              Queue& compute) const {
   if (!wants_keys(layer)) return {};
   LayerRetention& mine = layer.retention;
-  return mine.ratings.keep(context_, layer.id(), tokens, hints.pre_rope_keys, compute, mine.scores);
+  return mine.ratings.keep({plan_, work_.lanes.cluster(), threads_}, layer.id(), tokens,
+                           hints.pre_rope_keys, compute, mine.scores);
 }
 
 }  // namespace terrace

@@ -2,7 +2,7 @@
 // last tokens, keys before RoPE, attention weights of a prompt.
 #pragma once
 
-#include "sequence/sequence_context.hpp"
+#include "sequence_services.hpp"
 #include "step/step_input.hpp"
 
 namespace terrace {
@@ -12,7 +12,8 @@ class Layer;
 /// Threads  one at a time
 class RetentionInputs {
  public:
-  explicit RetentionInputs(SequenceContext& context) noexcept : context_(context) {}
+  explicit RetentionInputs(const SequenceServices& services) noexcept
+      : plan_(services.plan), work_(services.work), threads_(services.threads) {}
 
   /// Whether attention is to give its weights in a layer.
   [[nodiscard]] bool wants_weights(const Layer& layer) const noexcept;
@@ -28,16 +29,16 @@ class RetentionInputs {
   Status keep_step(Layer& layer, TokenRange tokens, const StepInput& input, Queue& compute) const;
 
  private:
-  [[nodiscard]] const RetentionTraits& traits() const noexcept {
-    return context_.runtime.retention->traits();
-  }
+  [[nodiscard]] const RetentionTraits& traits() const noexcept { return plan_.retention->traits(); }
   /// Whether a layer's tokens are decided on.
   [[nodiscard]] bool retains(const Layer& layer) const noexcept;
   [[nodiscard]] bool wants_queries(const Layer& layer) const noexcept;
   [[nodiscard]] bool wants_keys(const Layer& layer) const noexcept;
   Status rate(Layer& layer, TokenRange tokens, const PromptHints& hints, Queue& compute) const;
 
-  SequenceContext& context_;
+  const RuntimePlan& plan_;
+  SequenceWork& work_;
+  ClusterThreads& threads_;
 };
 
 }  // namespace terrace

@@ -11,18 +11,18 @@
 
 #include "attention_sums.hpp"
 #include "retention_inputs.hpp"
+#include "sequence_services.hpp"
 #include "terrace/core/result.hpp"
 #include "terrace/runtime/counters.hpp"
 
 namespace terrace {
 
 class Layer;
-struct SequenceContext;
 
 /// Threads  one at a time
 class SequenceRetention {
  public:
-  SequenceRetention(SequenceContext& context,
+  SequenceRetention(const SequenceServices& services,
                     std::span<const std::unique_ptr<Layer>> layers) noexcept;
 
   RetentionInputs inputs;
@@ -70,7 +70,11 @@ class SequenceRetention {
   void release_rows(Layer& layer) const;
   Status refresh_device();
 
-  SequenceContext& context_;
+  const RuntimePlan& plan_;
+  SequenceProgress& progress_;
+  SequenceWork& work_;
+  const SequenceMemory& memory_;
+  ClusterThreads& threads_;
   std::span<const std::unique_ptr<Layer>> layers_;  ///< that it is for
   std::uint64_t flushes_ = 0;
   std::uint64_t dropped_ = 0;

@@ -8,7 +8,7 @@ constexpr std::size_t rated_together = 64;
 
 }  // namespace
 
-Status TokenRatings::keep(SequenceContext& context, LayerId layer, TokenRange tokens,
+Status TokenRatings::keep(const Raters& raters, LayerId layer, TokenRange tokens,
                           std::span<const float> keys, Queue& compute, PositionScores& scores) {
   auto piece = std::make_shared<Piece>(Piece{.tokens = tokens});
   const auto copy = [piece, keys]() -> Result<std::size_t> {
@@ -18,28 +18,28 @@ Status TokenRatings::keep(SequenceContext& context, LayerId layer, TokenRange to
   TERRACE_ASSIGN(copied_, compute.call(Phase::update, copy));
   waiting_.push_back(std::move(piece));
   waiting_tokens_ += tokens.size();
-  return waiting_tokens_ < rated_together ? Status{} : rate(context, layer, scores);
+  return waiting_tokens_ < rated_together ? Status{} : rate(raters, layer, scores);
 }
 
-Status TokenRatings::rate(SequenceContext& context, LayerId layer, PositionScores& scores) {
+Status TokenRatings::rate(const Raters& raters, LayerId layer, PositionScores& scores) {
   if (waiting_.empty()) return {};
-  Queue& queue = context.lanes.cluster();
-  TERRACE_TRY(queue.wait_for(copied_));
-  const auto work = [&runtime = context.runtime, &scores, layer,
+  TERRACE_TRY(raters.queue.wait_for(copied_));
+  const auto work = [&plan = raters.plan, &threads = raters.threads, &scores, layer,
                      pieces = waiting_]() -> Result<std::size_t> {
     for (const auto& piece : pieces) {
       const std::size_t tokens = piece->tokens.size();
-      std::vector<float> ratings(runtime.shape().kv_heads * tokens);
-      TERRACE_TRY(runtime.rate(
-          {.shape = runtime.shape(), .layer = layer, .keys = piece->keys, .ratings = ratings}));
-      if (scores.empty()) scores.start(runtime.shape().kv_heads);
+      std::vector<float> ratings(plan.shape().kv_heads * tokens);
+      TERRACE_TRY(threads.rate(
+          *plan.retention,
+          {.shape = plan.shape(), .layer = layer, .keys = piece->keys, .ratings = ratings}));
+      if (scores.empty()) scores.start(plan.shape().kv_heads);
       for (std::size_t i = 0; i < ratings.size(); ++i) {
         scores.set(i / tokens, piece->tokens.begin + i % tokens, ratings[i]);
       }
     }
     return 0;
   };
-  TERRACE_TRY(queue.call(Phase::cluster, work));
+  TERRACE_TRY(raters.queue.call(Phase::cluster, work));
   waiting_.clear();
   waiting_tokens_ = 0;
   copied_ = {};

@@ -5,11 +5,19 @@
 #include <memory>
 #include <vector>
 
+#include "clustering/cluster_threads.hpp"
+#include "plan/runtime_plan.hpp"
 #include "position_scores.hpp"
-#include "sequence/sequence_context.hpp"
 #include "terrace/core/ids.hpp"
 
 namespace terrace {
+
+/// By which ratings are made.
+struct Raters {
+  const RuntimePlan& plan;
+  Queue& queue;  ///< on which scores are written
+  ClusterThreads& threads;
+};
 
 /// Threads  one at a time
 class TokenRatings {
@@ -17,11 +25,11 @@ class TokenRatings {
   /// Keeps keys [tokens, kv_heads, head_dim] of `tokens`, which lie in host memory once `compute`
   /// has come here. Many tokens are rated at once, few when more are there, or rate() is called.
   /// Errors: those of queues.
-  Status keep(SequenceContext& context, LayerId layer, TokenRange tokens,
-              std::span<const float> keys, Queue& compute, PositionScores& scores);
-  /// Enqueues the rating of all that was kept, on the queue on which `scores` are written. Errors:
+  Status keep(const Raters& raters, LayerId layer, TokenRange tokens, std::span<const float> keys,
+              Queue& compute, PositionScores& scores);
+  /// Enqueues the rating of all that was kept, on the raters' queue. Errors:
   /// those of queues.
-  Status rate(SequenceContext& context, LayerId layer, PositionScores& scores);
+  Status rate(const Raters& raters, LayerId layer, PositionScores& scores);
 
  private:
   struct Piece {

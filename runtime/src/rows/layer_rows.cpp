@@ -8,13 +8,18 @@
 
 namespace terrace {
 
-LayerRows::LayerRows(RuntimeState& runtime)
-    : runtime_(runtime), mover_(runtime.mover()), pages_(runtime.pages()) {}
+LayerRows::LayerRows(const RuntimePlan& plan, Backend& backend, BlockPool& blocks, HostTier& host)
+    : plan_(plan),
+      backend_(backend),
+      device_blocks_(blocks),
+      host_tier_(host),
+      mover_(host.mover()),
+      pages_(host.pages()) {}
 
 Status LayerRows::reserve(std::size_t blocks) {
-  TERRACE_TRY(device_.reserve(*runtime_.backend, blocks));
-  if (!runtime_.policy->traits().keeps_everything) {
-    TERRACE_TRY(host_.reserve(*runtime_.backend, blocks));
+  TERRACE_TRY(device_.reserve(backend_, blocks));
+  if (!plan_.keeps_everything()) {
+    TERRACE_TRY(host_.reserve(backend_, blocks));
     for (std::size_t i = pages_.size(); i < blocks; ++i) {
       TERRACE_ASSIGN(std::byte* const page, pages_.append());
       host_.set(i, page);
@@ -22,7 +27,7 @@ Status LayerRows::reserve(std::size_t blocks) {
     if (has_store() && stored_.size() < blocks) {
       stored_.resize(blocks, offload::StoredPage::none);
       keepers_.resize(blocks);
-      wanted_.resize(blocks, runtime_.count_wanted());
+      wanted_.resize(blocks, host_tier_.count_wanted());
     }
   }
   if (places_.size() < blocks) places_.resize(blocks, BlockPlace::absent);
@@ -72,11 +77,11 @@ std::byte* LayerRows::take_out(std::size_t block) {
 }
 
 void LayerRows::release(std::size_t block) {
-  if (!absent(block)) runtime_.give_block(take_out(block));
+  if (!absent(block)) device_blocks_.give(take_out(block));
 }
 
 void LayerRows::release_spare_slots() {
-  for (std::byte* const slot : spare_slots) runtime_.give_block(slot);
+  for (std::byte* const slot : spare_slots) device_blocks_.give(slot);
   spare_slots.clear();
 }
 
@@ -101,28 +106,28 @@ Status LayerRows::share(const LayerRows& other) {
   wanted_ = other.wanted_;
   lease_ = other.lease_;
   blocks_of_chunk_ = other.blocks_of_chunk_;
-  TERRACE_TRY(host_.reserve(*runtime_.backend, pages_.size()));
+  TERRACE_TRY(host_.reserve(backend_, pages_.size()));
   for (std::size_t page = 0; page < pages_.size(); ++page) host_.set(page, pages_[page]);
   return {};
 }
 
 Status LayerRows::adopt(const AdoptedBlocks& adopted) {
   const std::size_t blocks = adopted.places.size();
-  TERRACE_TRY(device_.reserve(*runtime_.backend, blocks));
-  TERRACE_TRY(host_.reserve(*runtime_.backend, blocks));
+  TERRACE_TRY(device_.reserve(backend_, blocks));
+  TERRACE_TRY(host_.reserve(backend_, blocks));
   pages_.append_holes(blocks);
   lease_ = adopted.lease;
   blocks_of_chunk_ = adopted.blocks_of_chunk;
   for (const offload::StoredPlace& place : adopted.places) stored_.push_back(mover_->adopt(place));
   keepers_.resize(blocks);
-  wanted_.resize(blocks, runtime_.count_wanted());
+  wanted_.resize(blocks, host_tier_.count_wanted());
   places_.resize(blocks, BlockPlace::absent);
   away_ = blocks;
   return {};
 }
 
 Status LayerRows::bring(std::span<const std::uint32_t> blocks) {
-  const std::uint64_t now = runtime_.count_wanted();
+  const std::uint64_t now = host_tier_.count_wanted();
   for (const std::uint32_t block : blocks) wanted_[block] = now;
   std::vector<std::uint32_t> away;
   std::ranges::copy_if(blocks, std::back_inserter(away),
@@ -199,7 +204,7 @@ TokenRange LayerRows::cacheable_positions() const noexcept {
   const auto head = std::ranges::find_if_not(places_, resident);
   const auto tail = std::find_if_not(places_.rbegin(), places_.rend(), resident).base();
   const auto position = [&](auto block) {
-    return static_cast<std::size_t>(block - places_.begin()) * runtime_.options.block_tokens;
+    return static_cast<std::size_t>(block - places_.begin()) * plan_.block_tokens();
   };
   return {position(head), std::max(position(head), position(tail))};
 }
@@ -220,7 +225,7 @@ StoreRows LayerRows::store_of(const KvTensors& source, TokenRange all, TokenRang
   StoreRows store{.source = source,
                   .tokens = some,
                   .target = to_host ? host_table() : device_blocks(),
-                  .shape = runtime_.shape(),
+                  .shape = plan_.shape(),
                   .crosses_link = to_host};
   const std::size_t skipped = (some.begin - all.begin) * source.token_stride;
   store.source.keys += skipped;
@@ -232,7 +237,7 @@ template <typename Call>
 void LayerRows::for_each_run(TokenRange tokens, bool absent, Call call) const {
   for (std::size_t begin = tokens.begin; begin < tokens.end;) {
     const std::size_t end = run_end(begin, tokens.end);
-    if (this->absent(begin / runtime_.options.block_tokens) == absent) call(TokenRange{begin, end});
+    if (this->absent(begin / plan_.block_tokens()) == absent) call(TokenRange{begin, end});
     begin = end;
   }
 }
@@ -253,7 +258,7 @@ void LayerRows::list_host_stores(const KvTensors& source, TokenRange tokens, boo
 }
 
 std::size_t LayerRows::run_end(std::size_t position, std::size_t end) const noexcept {
-  const std::size_t size = runtime_.options.block_tokens;
+  const std::size_t size = plan_.block_tokens();
   const bool is_absent = absent(position / size);
   while (position < end && absent(position / size) == is_absent) {
     position = std::min((position / size + 1) * size, end);
@@ -262,19 +267,19 @@ std::size_t LayerRows::run_end(std::size_t position, std::size_t end) const noex
 }
 
 std::size_t LayerRows::row_offset(std::size_t head, std::size_t position) const noexcept {
-  const std::size_t block_tokens = runtime_.options.block_tokens;
-  return (head * block_tokens + position % block_tokens) * runtime_.shape().row_bytes();
+  const std::size_t block_tokens = plan_.block_tokens();
+  return (head * block_tokens + position % block_tokens) * plan_.shape().row_bytes();
 }
 
 void LayerRows::list_host_copies(TokenRange tokens, std::vector<CopyExtent>& extents) const {
-  const std::size_t block_tokens = runtime_.options.block_tokens;
+  const std::size_t block_tokens = plan_.block_tokens();
   std::size_t end = 0;
   for (std::size_t begin = tokens.begin; begin < tokens.end; begin = end) {
     const std::size_t block = begin / block_tokens;
     end = std::min(tokens.end, (block + 1) * block_tokens);
     if (absent(block)) continue;
-    const std::size_t bytes = (end - begin) * runtime_.shape().row_bytes();
-    for (std::size_t head = 0; head < runtime_.shape().kv_heads; ++head) {
+    const std::size_t bytes = (end - begin) * plan_.shape().row_bytes();
+    for (std::size_t head = 0; head < plan_.shape().kv_heads; ++head) {
       const std::size_t at = row_offset(head, begin);
       extents.push_back({on_host(block) + at, on_device(block) + at, bytes});
     }
@@ -287,7 +292,7 @@ void LayerRows::close() {
 }
 
 BlockTable LayerRows::table(std::byte* const* blocks) const noexcept {
-  return {.blocks = blocks, .block_tokens = runtime_.options.block_tokens};
+  return {.blocks = blocks, .block_tokens = plan_.block_tokens()};
 }
 
 }  // namespace terrace

@@ -13,6 +13,9 @@
 #include <vector>
 
 #include "host_rows.hpp"
+#include "memory/block_pool.hpp"
+#include "memory/host_tier.hpp"
+#include "plan/runtime_plan.hpp"
 #include "pointer_table.hpp"
 #include "terrace/core/ops.hpp"
 #include "terrace/core/queue.hpp"
@@ -21,8 +24,6 @@
 #include "terrace/tiers/chunk_library.hpp"
 
 namespace terrace {
-
-class RuntimeState;
 
 /// Why a block is in device memory.
 enum class BlockPlace : std::uint8_t {
@@ -42,7 +43,7 @@ struct LayerTickets {
 /// Threads  one at a time
 class LayerRows {
  public:
-  explicit LayerRows(RuntimeState& runtime);
+  LayerRows(const RuntimePlan& plan, Backend& backend, BlockPool& blocks, HostTier& host);
 
   /// Makes room for so many blocks: tables and host pages; new blocks are absent on the device. A
   /// policy that keeps everything has no pages. Errors: out_of_memory.
@@ -116,7 +117,7 @@ class LayerRows {
   void keep_as(std::size_t block, BlockPlace place) noexcept { places_[block] = place; }
   /// Returns the memory of a block, which is absent from then on.
   [[nodiscard]] std::byte* take_out(std::size_t block);
-  /// Gives the memory of a block back to the runtime. An absent block stays as it is.
+  /// Gives the memory of a block back to its pool. An absent block stays as it is.
   void release(std::size_t block);
 
   /// Memory of blocks that went, which copies under way may still write: for the next refills.
@@ -190,7 +191,10 @@ class LayerRows {
   /// have device memory, or all have none.
   [[nodiscard]] std::size_t run_end(std::size_t position, std::size_t end) const noexcept;
 
-  RuntimeState& runtime_;
+  const RuntimePlan& plan_;
+  Backend& backend_;
+  BlockPool& device_blocks_;
+  HostTier& host_tier_;
   offload::PageMover* mover_;  ///< null = no store
   offload::PageTable pages_;
   PointerTable host_{Tier::host};
@@ -200,7 +204,7 @@ class LayerRows {
   // With a store, of each block.
   std::vector<offload::StoredPage> stored_;
   std::vector<std::uint32_t> keepers_;  ///< HostRows that keep it on the host
-  std::vector<std::uint64_t> wanted_;   ///< when it was wanted last, by the runtime's count
+  std::vector<std::uint64_t> wanted_;   ///< when it was wanted last, by HostTier::count_wanted()
   std::size_t away_ = 0;
   std::optional<std::uint32_t> first_lost_;
   std::shared_ptr<const tiers::ChunkLease> lease_;  ///< of the chunks that blocks were adopted of

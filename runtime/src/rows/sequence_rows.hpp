@@ -6,18 +6,23 @@
 #include <span>
 #include <vector>
 
+#include "sequence_services.hpp"
 #include "terrace/core/function_ref.hpp"
 #include "terrace/core/result.hpp"
 
 namespace terrace {
 
 class Layer;
-struct SequenceContext;
 
 class SequenceRows {
  public:
-  SequenceRows(SequenceContext& context, std::span<const std::unique_ptr<Layer>> layers) noexcept
-      : context_(context), layers_(layers) {}
+  SequenceRows(const SequenceServices& services,
+               std::span<const std::unique_ptr<Layer>> layers) noexcept
+      : plan_(services.plan),
+        progress_(services.progress),
+        work_(services.work),
+        memory_(services.memory),
+        layers_(layers) {}
 
   /// Tries `reserve` for a sequence that grows to `length` tokens, evicting blocks of other
   /// sequences if needed. `reserve` is not called before there is room for all pages that the
@@ -75,7 +80,10 @@ class SequenceRows {
   [[nodiscard]] Status check_pages(std::size_t length) const;
   void note_load(std::span<const Loading> loaded) const;
 
-  SequenceContext& context_;
+  const RuntimePlan& plan_;
+  const SequenceProgress& progress_;
+  SequenceWork& work_;
+  const SequenceMemory& memory_;
   std::span<const std::unique_ptr<Layer>> layers_;
 };
 

@@ -7,40 +7,46 @@
 
 namespace terrace {
 
-Layer::Layer(SequenceContext& context, std::size_t layer)
-    : number(layer), rows(context.runtime), context_(context) {}
+Layer::Layer(const SequenceServices& services, std::size_t layer)
+    : number(layer),
+      rows(services.plan, services.work.backend, *services.memory.pools.blocks,
+           services.memory.host),
+      plan_(services.plan),
+      progress_(services.progress),
+      work_(services.work),
+      memory_(services.memory) {}
 
 TokenRange Layer::window_at(std::size_t position) const noexcept {
   TokenRange at = own_window_at(position);
   // Tokens of a prompt attend to those before them in the prompt, and select of the rest.
-  if (context_.in_selecting_prompt()) {
-    at.begin = std::min(at.begin, own_window_at(context_.prompt.begin).begin);
+  if (progress_.in_selecting_prompt()) {
+    at.begin = std::min(at.begin, own_window_at(progress_.prompt().begin).begin);
   }
   return at;
 }
 
 std::size_t Layer::borrowed_at(std::size_t position) const noexcept {
-  if (context_.in_selecting_prompt()) position = context_.prompt.begin;
-  return context_.window_at(position).begin - own_window_at(position).begin;
+  if (progress_.in_selecting_prompt()) position = progress_.prompt().begin;
+  return progress_.window_at(position).begin - own_window_at(position).begin;
 }
 
 TokenRange Layer::own_window_at(std::size_t position) const noexcept {
-  TokenRange at = context_.window_at(position);
+  TokenRange at = progress_.window_at(position);
   const TokenRange& indexed = index.image.coverage.tokens();
-  if (context_.is_dense(number)) {
-    at.begin = context_.sinks_at(position).end;
-  } else if (context_.drops()) {
-    at.begin = context_.undecided_from(position);
-  } else if (context_.traits().batch_tokens_max > 1 && !indexed.empty() && at.begin > indexed.end) {
-    at.begin -= std::min(at.begin - indexed.end, context_.split_at(position).selected);
+  if (plan_.is_dense(number)) {
+    at.begin = progress_.sinks_at(position).end;
+  } else if (plan_.drops()) {
+    at.begin = progress_.undecided_from(position);
+  } else if (plan_.traits().batch_tokens_max > 1 && !indexed.empty() && at.begin > indexed.end) {
+    at.begin -= std::min(at.begin - indexed.end, progress_.split_at(position).selected);
   }
   return at;
 }
 
 bool Layer::needs_block(std::size_t block, std::size_t position) const noexcept {
-  const std::size_t begin = block * context_.block_tokens();
-  return begin < context_.sinks_at(position).end ||
-         begin + context_.block_tokens() > window_at(position).begin;
+  const std::size_t begin = block * plan_.block_tokens();
+  return begin < progress_.sinks_at(position).end ||
+         begin + plan_.block_tokens() > window_at(position).begin;
 }
 
 void Layer::reserve_tokens(std::size_t count) {
@@ -54,7 +60,7 @@ void Layer::forget_tokens() noexcept {
 
 void Layer::open_token(std::size_t position) {
   AttendedToken& now = token();
-  now.sinks = context_.sinks_at(position);
+  now.sinks = progress_.sinks_at(position);
   now.window = window_at(position);
   if (attends_to_all(position)) now.window.begin = now.sinks.end;
   now.selected = selection_applies();
@@ -68,17 +74,17 @@ void Layer::open_all_tokens(std::size_t end) noexcept {
 }
 
 bool Layer::selection_applies() const noexcept {
-  return context_.selects() && context_.list_rows() > 0 && !index.image.coverage.tokens().empty() &&
+  return plan_.selects() && progress_.list_rows() > 0 && !index.image.coverage.tokens().empty() &&
          !candidates().empty();
 }
 
 bool Layer::attends_to_all(std::size_t position) const noexcept {
-  if (!context_.selects() || context_.options().when == RetrievalWhen::always) return false;
-  return rows.all_resident(position / context_.block_tokens() + 1);
+  if (!plan_.selects() || plan_.options.when == RetrievalWhen::always) return false;
+  return rows.all_resident(position / plan_.block_tokens() + 1);
 }
 
 Status Layer::reserve_positions(std::size_t length) {
-  const std::size_t blocks = divide_up(length, context_.block_tokens());
+  const std::size_t blocks = divide_up(length, plan_.block_tokens());
   TERRACE_TRY(rows.reserve(blocks));
   // Coding, and changes of cached clusters, read the table as it was when they were enqueued.
   const auto is_done = [](const Ticket& ticket) { return poll(ticket).value_or(true); };
@@ -90,10 +96,10 @@ Result<HostRows> Layer::host_rows(std::span<const std::uint32_t> blocks) {
   HostRows kept(rows, blocks);
   if (!rows.has_store()) return kept;
   const std::size_t away = rows.away_pages();
-  const TimePoint begin = context_.clock().now();
-  Status brought = context_.reclaiming([&] { return rows.bring(kept.blocks()); });
-  if (away > 0) context_.count_wait(WaitReason::rows, begin);
-  context_.counters.store.read += (away - rows.away_pages()) * context_.runtime.block_bytes();
+  const TimePoint begin = work_.clock().now();
+  Status brought = memory_.make_room([&] { return rows.bring(kept.blocks()); });
+  if (away > 0) work_.count_wait(WaitReason::rows, begin);
+  work_.counters.store.read += (away - rows.away_pages()) * plan_.block_bytes();
   if (brought) return kept;
   // All pages that could leave have left: the caller has nothing to try again.
   Error error = brought.error();
@@ -103,16 +109,16 @@ Result<HostRows> Layer::host_rows(std::span<const std::uint32_t> blocks) {
 
 Result<HostRows> Layer::host_rows(TokenRange tokens) {
   if (!rows.has_store() || tokens.empty()) return HostRows(rows, {});
-  std::vector<std::uint32_t> blocks(divide_up(tokens.end, context_.block_tokens()) -
-                                    tokens.begin / context_.block_tokens());
+  std::vector<std::uint32_t> blocks(divide_up(tokens.end, plan_.block_tokens()) -
+                                    tokens.begin / plan_.block_tokens());
   std::iota(blocks.begin(), blocks.end(),
-            static_cast<std::uint32_t>(tokens.begin / context_.block_tokens()));
+            static_cast<std::uint32_t>(tokens.begin / plan_.block_tokens()));
   return host_rows(blocks);
 }
 
 bool Layer::pages_are_unread(bool patient) const {
   const auto is_done = [&](WaitReason reason, const Ticket& ticket) {
-    return patient ? context_.await(reason, ticket).has_value() : poll(ticket).value_or(false);
+    return patient ? work_.await(reason, ticket).has_value() : poll(ticket).value_or(false);
   };
   const LayerTickets& work = rows.tickets;
   return is_done(WaitReason::rows, work.offloaded) && is_done(WaitReason::compute, work.attended) &&
@@ -127,7 +133,7 @@ Status Layer::place_block(std::size_t block) {
     cache->forget_block(block);
     rows.keep_as(block, BlockPlace::resident);
   } else if (rows.absent(block)) {
-    TERRACE_ASSIGN(std::byte* const slot, context_.runtime.take_block(context_.owner));
+    TERRACE_ASSIGN(std::byte* const slot, memory_.take_block());
     rows.put(block, slot, BlockPlace::resident);
   }
   return {};
@@ -150,22 +156,22 @@ void Layer::drop_copies_from(std::size_t block) {
 }
 
 void Layer::hand_over_passed_blocks() {
-  const std::size_t passed = window_at(context_.length).begin / context_.block_tokens();
+  const std::size_t passed = window_at(progress_.length()).begin / plan_.block_tokens();
   for (std::size_t& block = rows.first_window_block; block < passed; ++block) {
-    if (needs_block(block, context_.length)) continue;
+    if (needs_block(block, progress_.length())) continue;
     if (rows.place(block) != BlockPlace::resident) continue;
     if (!cache->adopt_block(block)) rows.release(block);
   }
 }
 
 void Layer::release_left_behind(std::size_t block) {
-  const bool stays = context_.options().placement == Placement::resident_first;
+  const bool stays = plan_.options.placement == Placement::resident_first;
   if (!stays && rows.place(block) == BlockPlace::resident) rows.release(block);
 }
 
 bool Layer::at_rest() const {
-  return context_.await(WaitReason::compute, rows.tickets.attended) &&
-         context_.await(WaitReason::refill, rows.tickets.refilled);
+  return work_.await(WaitReason::compute, rows.tickets.attended) &&
+         work_.await(WaitReason::refill, rows.tickets.refilled);
 }
 
 bool Layer::spill_oldest(std::size_t end, std::size_t position) {
@@ -173,9 +179,9 @@ bool Layer::spill_oldest(std::size_t end, std::size_t position) {
     if (rows.absent(block) || needs_block(block, position)) continue;
     if (!at_rest()) return false;
     // The cache would have been offered a block that has left the window.
-    const bool offered = context_.options().placement == Placement::offload;
+    const bool offered = plan_.options.placement == Placement::offload;
     if (cache->keeps_blocks() && (offered || rows.place(block) == BlockPlace::cached)) {
-      context_.journal.note_loss();
+      work_.journal.note_loss();
     }
     drop_block(block);
     return true;
@@ -188,11 +194,11 @@ bool Layer::spill_one() {
     rows.release_spare_slots();
     return true;
   }
-  return spill_oldest(rows.blocks(), context_.length);
+  return spill_oldest(rows.blocks(), progress_.length());
 }
 
 Status Layer::own_block(std::size_t block) {
-  if (context_.keeps_everything()) return {};
+  if (plan_.keeps_everything()) return {};
   // The store's copy of a block that was cut, and is continued, is stale from now on.
   if (rows.is_away(block)) {
     const auto number = static_cast<std::uint32_t>(block);
@@ -202,10 +208,10 @@ Status Layer::own_block(std::size_t block) {
   if (!rows.is_shared(block)) return {};
   // Work that reads the page left behind, to index or to fetch its rows, must be done with it.
   if (cache->reads_host_table())
-    TERRACE_TRY(context_.await(WaitReason::refill, rows.tickets.refilled));
+    TERRACE_TRY(work_.await(WaitReason::refill, rows.tickets.refilled));
   for (const auto& [reason, ticket] : {std::pair{WaitReason::index, index.coded},
                                        std::pair{WaitReason::retention, retention.decided}}) {
-    const Status read = context_.await(reason, ticket);
+    const Status read = work_.await(reason, ticket);
     if (!read && read.error().code == Errc::not_ready) return read;
   }
   return rows.own(block);

@@ -9,7 +9,7 @@
 #include "index/layer_index.hpp"
 #include "retention/layer_retention.hpp"
 #include "rows/layer_rows.hpp"
-#include "sequence_context.hpp"
+#include "sequence_services.hpp"
 #include "step/selection_lists.hpp"
 
 namespace terrace {
@@ -24,7 +24,7 @@ struct AttendedToken {
 
 class Layer {
  public:
-  Layer(SequenceContext& context, std::size_t number);
+  Layer(const SequenceServices& services, std::size_t number);
 
   const std::size_t number;
   LayerRows rows;
@@ -53,8 +53,8 @@ class Layer {
 
   /// Whether retention alone knows the token at `position`: it is an entry, part of one, or gone.
   [[nodiscard]] bool is_decided(std::size_t position) const noexcept {
-    return context_.drops() && !context_.is_dense(number) && position < context_.retained_end &&
-           position >= context_.split.sinks;
+    return plan_.drops() && !plan_.is_dense(number) && position < progress_.retained_end() &&
+           position >= progress_.split().sinks;
   }
 
   /// Selected tokens that those waiting in the window to be indexed take the place of. A prompt's
@@ -70,8 +70,8 @@ class Layer {
   }
   /// Whether tokens attend to entries: not where they attend to all rows.
   [[nodiscard]] bool attends_to_entries() const noexcept {
-    if (!context_.holds()) return context_.retains();
-    return !context_.is_dense(number) && token().window.begin > token().sinks.end;
+    if (!plan_.holds()) return plan_.retains();
+    return !plan_.is_dense(number) && token().window.begin > token().sinks.end;
   }
   /// Says what the token at `position` attends to. The index is as it is for that token.
   void open_token(std::size_t position);
@@ -125,7 +125,10 @@ class Layer {
   /// Whether a step attends to every row, because none has been spilled.
   [[nodiscard]] bool attends_to_all(std::size_t position) const noexcept;
 
-  SequenceContext& context_;
+  const RuntimePlan& plan_;
+  const SequenceProgress& progress_;
+  SequenceWork& work_;
+  const SequenceMemory& memory_;
   std::vector<AttendedToken> tokens_{1};
   std::size_t current_ = 0;
 };

@@ -12,11 +12,10 @@ namespace {
 /// It holds the state's mutex: spilling for another sequence, which only tries it, never sees a
 /// state half-way.
 template <typename Work>
-std::invoke_result_t<Work> call(SequenceState& state, std::string_view name, Work work) {
+std::invoke_result_t<Work> call(SequenceState& state, std::string_view name, Work does) {
   const std::lock_guard lock(state.mutex);
-  const SequenceContext& context = state.parts.context;
-  TERRACE_TRY(context.named(name, context.runtime.check_open("the sequence")));
-  return context.named(name, work());
+  TERRACE_TRY(state.parts.work.named(name, state.runtime().check_open("the sequence")));
+  return state.parts.work.named(name, does());
 }
 
 }  // namespace
@@ -58,8 +57,8 @@ Result<std::unique_ptr<Sequence>> Sequence::fork() {
   if (started) return sequence;
   const std::lock_guard lock(state_->mutex);
   // It counts what was loaded for a twin that there will not be.
-  state_->parts.context.counters.bytes.refill += sequence->counters().bytes.refill;
-  return tl::unexpected(state_->parts.context.named("fork", started).error());
+  state_->parts.work.counters.bytes.refill += sequence->counters().bytes.refill;
+  return tl::unexpected(state_->parts.work.named("fork", started).error());
 }
 
 Result<PublishReport> Sequence::publish(const PrefixQuery& query) {
@@ -99,31 +98,32 @@ Result<ClusteringReport> Sequence::clustering() {
   return call(*state_, "clustering", [&] { return state_->clustering(); });
 }
 
-SequenceId Sequence::id() const noexcept { return state_->parts.context.id; }
-SequencePhase Sequence::phase() const noexcept { return state_->parts.context.phase; }
-std::size_t Sequence::length() const noexcept { return state_->parts.context.length; }
-TokenRange Sequence::sinks() const noexcept { return state_->parts.context.sinks_at(length()); }
+SequenceId Sequence::id() const noexcept { return state_->parts.work.id; }
+SequencePhase Sequence::phase() const noexcept { return state_->parts.progress.phase(); }
+std::size_t Sequence::length() const noexcept { return state_->parts.progress.length(); }
+TokenRange Sequence::sinks() const noexcept { return state_->parts.progress.sinks_at(length()); }
 TokenRange Sequence::window() const noexcept {
-  const SequenceContext& context = state_->parts.context;
-  const std::size_t begin =
-      context.drops() ? context.undecided_from(length()) : context.window_at(length()).begin;
+  const std::size_t begin = state_->parts.plan.drops()
+                                ? state_->parts.progress.undecided_from(length())
+                                : state_->parts.progress.window_at(length()).begin;
   return {begin, length()};
 }
 std::size_t Sequence::budget_tokens() const noexcept {
-  const SequenceContext& context = state_->parts.context;
-  const bool grows = context.budget_resolved && context.runtime.budget_grows();
-  return grows ? context.runtime.budget_terms(length() + 1).budget_tokens : context.budget_tokens;
+  const bool grows = state_->parts.progress.budget().resolved && state_->parts.plan.budget_grows();
+  return grows ? state_->parts.plan.budget_terms(length() + 1).budget_tokens
+               : state_->parts.progress.budget().tokens;
 }
 std::size_t Sequence::selected_tokens() const noexcept {
-  const SequenceContext& context = state_->parts.context;
-  return context.budget_resolved ? context.split_at(length()).selected : 0;
+  return state_->parts.progress.budget().resolved
+             ? state_->parts.progress.split_at(length()).selected
+             : 0;
 }
 std::size_t Sequence::query_window_tokens() const noexcept {
   return state_->parts.query_window_tokens();
 }
 bool Sequence::needs_pre_rope_keys() const noexcept { return state_->parts.needs_pre_rope_keys(); }
 bool Sequence::needs_speculated_query() const noexcept {
-  return state_->parts.context.traits().needs_speculated_query;
+  return state_->parts.plan.traits().needs_speculated_query;
 }
 std::size_t Sequence::cache_capacity_tokens() const noexcept {
   return state_->parts.cache.capacity_tokens();
@@ -140,7 +140,7 @@ RetentionReport Sequence::retention() const {
 }
 SequenceCounters Sequence::counters() const noexcept {
   const std::lock_guard lock(state_->mutex);  // spilling for another sequence counts, too
-  return state_->parts.context.counters;
+  return state_->parts.work.counters;
 }
 void Sequence::reset_counters() noexcept {
   const std::lock_guard lock(state_->mutex);

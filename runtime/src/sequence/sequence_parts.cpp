@@ -4,46 +4,66 @@
 #include <array>
 
 namespace terrace {
+namespace {
 
-Layers SequenceParts::make_layers(SequenceContext& context) {
+Layers make_layers(const SequenceServices& services) {
   Layers layers;
-  for (std::size_t i = 0; i < context.shape().layers; ++i) {
-    layers.push_back(std::make_unique<Layer>(context, i));
+  for (std::size_t i = 0; i < services.plan.shape().layers; ++i) {
+    layers.push_back(std::make_unique<Layer>(services, i));
   }
   return layers;
 }
 
-SequenceParts::SequenceParts(RuntimeState& runtime, SequenceState& owner, Lanes lanes)
-    : context(runtime, owner, std::move(lanes)),
-      layers(make_layers(context)),
-      rows(context, layers),
-      indexes(context, layers),
-      cache(context, layers),
-      retention(context, layers),
-      workspace(context),
-      mass(context, layers) {
+}  // namespace
+
+SequenceParts::SequenceParts(RuntimeState& runtime, MemoryHolder& holder, Lanes lanes)
+    : plan(runtime.plan),
+      progress(plan),
+      work(*runtime.backend, std::move(lanes),
+           {.id = runtime.next_sequence(),
+            .deadline = plan.deadline(),
+            .observer = plan.options.observer}),
+      memory(runtime.pools, *runtime.host, runtime.reclaimer, holder),
+      layers(make_layers(services(runtime))),
+      rows(services(runtime), layers),
+      indexes(services(runtime), layers),
+      cache(services(runtime), layers),
+      retention(services(runtime), layers),
+      workspace(services(runtime)),
+      report(services(runtime)),
+      mass(services(runtime), layers) {
   for (const auto& layer : layers) {
-    layer->cache = make_layer_cache(context, *layer, cache.scratch());
+    layer->cache = make_layer_cache(services(runtime), *layer, cache.scratch());
   }
 }
 
+SequenceServices SequenceParts::services(RuntimeState& runtime) noexcept {
+  return {.plan = plan,
+          .progress = progress,
+          .work = work,
+          .memory = memory,
+          .threads = runtime.cluster_threads,
+          .iteration_limits = runtime.iteration_limits,
+          .sharers = runtime.cache_sharers};
+}
+
 std::size_t SequenceParts::query_window_tokens() const noexcept {
-  const std::size_t retrieval = context.traits().query_window_tokens;
-  return std::max(retrieval, context.retains() ? context.runtime.retention->traits().score_window
-                                               : std::size_t{0});
+  const std::size_t retrieval = plan.traits().query_window_tokens;
+  return std::max(retrieval,
+                  plan.retains() ? plan.retention->traits().score_window : std::size_t{0});
 }
 
 bool SequenceParts::needs_pre_rope_keys() const noexcept {
-  return context.traits().needs_pre_rope_keys ||
-         (context.retains() && context.runtime.retention->traits().needs_pre_rope_keys);
+  return plan.traits().needs_pre_rope_keys ||
+         (plan.retains() && plan.retention->traits().needs_pre_rope_keys);
 }
 
 bool SequenceParts::come_to_rest(Duration patience) {
   indexes.refresh.cancel();
-  const TimePoint begin = context.clock().now();
-  const Lanes::Rest rest = context.lanes.settle(context.compute, patience);
-  context.count_wait(WaitReason::rest, begin);
-  if (rest.compute_ended) context.compute = nullptr;  // nothing of ours is left in it: it may go
+  const TimePoint begin = work.clock().now();
+  const Lanes::Rest rest = work.lanes.settle(work.compute, patience);
+  work.count_wait(WaitReason::rest, begin);
+  if (rest.compute_ended) work.compute = nullptr;  // nothing of ours is left in it: it may go
   if (rest.failed) indexes.upkeep.forget_lost_coding();
   // The tickets say which work is still under way.
   if (!rest.at_rest) return false;
@@ -81,7 +101,7 @@ bool SequenceParts::has_failed_work() const {
 }
 
 void SequenceParts::recover() {
-  context.journal.note_loss();
+  work.journal.note_loss();
   indexes.room.device().forget_staged();
   retention.mark_stale();
   for (const auto& layer : layers) {
@@ -98,16 +118,16 @@ Status SequenceParts::await_indexes() {
 }
 
 void SequenceParts::place_prompt(std::size_t end) {
-  if (context.options().placement == Placement::resident_first) rows.place_spare(context.length);
-  if (context.journal.listens()) {
+  if (plan.options.placement == Placement::resident_first) rows.place_spare(progress.length());
+  if (work.journal.listens()) {
     for (const auto& layer : layers) {
-      context.journal.note_prompt({.layer = layer->id(),
-                                   .tokens = {context.length, end},
-                                   .window_begin = context.window_at(end).begin,
-                                   .placed_begin = layer->window_at(end).begin});
+      work.journal.note_prompt({.layer = layer->id(),
+                                .tokens = {progress.length(), end},
+                                .window_begin = progress.window_at(end).begin,
+                                .placed_begin = layer->window_at(end).begin});
     }
   }
-  cache.place_seeds({context.length, end});
+  cache.place_seeds({progress.length(), end});
 }
 
 Status SequenceParts::load_window() {
@@ -120,17 +140,17 @@ Status SequenceParts::load_window() {
 
 void SequenceParts::pause() {
   give_up_device_memory();
-  context.journal.note_pause();
-  context.phase = SequencePhase::paused;
+  work.journal.note_pause();
+  progress.pause();
 }
 
 void SequenceParts::pause_or_lose() {
-  context.journal.note_loss();
+  work.journal.note_loss();
   // Memory that a copy without end still writes to must not get another owner.
   if (come_to_rest()) {
     pause();
   } else {
-    context.phase = SequencePhase::lost;
+    progress.lose();
   }
 }
 

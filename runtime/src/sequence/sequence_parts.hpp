@@ -1,5 +1,9 @@
 // The parts of a sequence. Prompts, steps and the rest of its life work on these parts.
 //
+//   RuntimePlan       options, policies, and what follows from them
+//   SequenceProgress  phase, length, prompt, budget
+//   SequenceWork      queues, waits, counts
+//   SequenceMemory    device blocks and pages, and how room is made for them
 //   SequenceRows      where rows are: host pages, device blocks
 //   SequenceIndexes   what selection reads: built, extended, cut, renewed
 //   SequenceCache     copies of rows that are wanted again
@@ -15,15 +19,20 @@
 #include "layer.hpp"
 #include "retention/sequence_retention.hpp"
 #include "rows/sequence_rows.hpp"
+#include "runtime_state.hpp"
+#include "sequence_services.hpp"
 #include "step/mass_sampler.hpp"
 #include "step/workspace.hpp"
 
 namespace terrace {
 
 struct SequenceParts {
-  SequenceParts(RuntimeState& runtime, SequenceState& owner, Lanes lanes);
+  SequenceParts(RuntimeState& runtime, MemoryHolder& holder, Lanes lanes);
 
-  SequenceContext context;
+  const RuntimePlan& plan;
+  SequenceProgress progress;
+  SequenceWork work;
+  const SequenceMemory memory;
   Layers layers;
   SequenceRows rows;
   SequenceIndexes indexes;
@@ -40,7 +49,7 @@ struct SequenceParts {
 
   /// Waits for all work, of the compute queue too, and clears failed queues. Returns whether all
   /// queues are quiesced; if not, tickets tell which work has not ended.
-  bool come_to_rest() { return come_to_rest(context.deadline()); }
+  bool come_to_rest() { return come_to_rest(work.deadline); }
   bool come_to_rest(Duration patience);
 
   /// Returns `done`. After a failure that would come again, all queues are quiesced and cleared.
@@ -66,7 +75,7 @@ struct SequenceParts {
   void give_up_device_memory();
 
  private:
-  static Layers make_layers(SequenceContext& context);
+  [[nodiscard]] SequenceServices services(RuntimeState& runtime) noexcept;
   [[nodiscard]] bool has_failed_work() const;
 };
 

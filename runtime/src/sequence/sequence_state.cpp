@@ -21,7 +21,7 @@ SequenceState::SequenceState(std::shared_ptr<RuntimeState> runtime, Lanes lanes)
 
 Result<std::unique_ptr<SequenceState>> SequenceState::create(
     std::shared_ptr<RuntimeState> runtime) {
-  const bool refreshes = runtime->options.refresh.tokens > 0;
+  const bool refreshes = runtime->plan.options.refresh.tokens > 0;
   TERRACE_ASSIGN(Lanes lanes, Lanes::open(*runtime->backend, refreshes));
   std::unique_ptr<SequenceState> state(new SequenceState(std::move(runtime), std::move(lanes)));
   state->runtime_->reclaimer.enter(*state);
@@ -29,26 +29,27 @@ Result<std::unique_ptr<SequenceState>> SequenceState::create(
 }
 
 SequenceState::~SequenceState() {
-  SequenceContext& context = parts.context;
-  context.journal.note_close();
+  parts.work.journal.note_close();
   runtime_->reclaimer.leave(*this);
   parts.indexes.builder.cancel();
   parts.come_to_rest();
   // Work that outlasted the deadline still uses the sequence's memory. The end of a queue cancels
   // what is enqueued and waits for what runs; then compute waits for nothing of the sequence any
   // more.
-  context.lanes.close();
-  if (context.compute != nullptr) drain_to_end(*context.compute, context.deadline());
+  parts.work.lanes.close();
+  if (parts.work.compute != nullptr) drain_to_end(*parts.work.compute, parts.work.deadline);
   parts.give_up_device_memory();
   for (const auto& layer : parts.layers) layer->rows.close();
 }
 
-bool SequenceState::is_idle() const noexcept { return parts.context.phase == SequencePhase::idle; }
+bool SequenceState::is_idle() const noexcept {
+  return parts.progress.phase() == SequencePhase::idle;
+}
 
 bool SequenceState::spill_one() { return parts.rows.spill_one(); }
 
 bool SequenceState::may_send_rows_away() const noexcept {
-  return is_idle() || parts.context.phase == SequencePhase::paused;
+  return is_idle() || parts.progress.phase() == SequencePhase::paused;
 }
 
 Result<std::size_t> SequenceState::send_rows_away(bool patient) {
@@ -56,52 +57,38 @@ Result<std::size_t> SequenceState::send_rows_away(bool patient) {
 }
 
 Status SequenceState::begin_prompt(std::size_t tokens) {
-  SequenceContext& context = parts.context;
-  TERRACE_TRY(context.require(SequencePhase::idle));
-  TERRACE_TRY(context.check_length(tokens));
+  TERRACE_TRY(parts.progress.require(SequencePhase::idle));
+  TERRACE_TRY(parts.progress.check_length(tokens));
   if (tokens == 0) return end_prompt();
   // Tokens before the prompt do not wait for it to be indexed: it may select of them.
-  if (!context.in_prompt()) TERRACE_TRY(parts.recovering(participant.prepare_prompt()));
-  context.prompt.end = context.length + tokens;
-  if (!context.prompt_comes) {
-    context.prompt.begin = context.length;
-    context.prompt_selects = false;
-  }
+  if (!parts.progress.in_prompt()) TERRACE_TRY(parts.recovering(participant.prepare_prompt()));
   for (const auto& layer : parts.layers) {
-    if (!context.prompt_comes || !layer->index.hints) layer->index.hints.emplace();
+    if (!parts.progress.prompt_comes() || !layer->index.hints) layer->index.hints.emplace();
   }
-  context.prompt_comes = context.prompt_given = true;
-  if (!context.has_decoded && context.retained_end == 0) context.forget_budget();
-  context.resolve_budget(context.prompt.end);
+  parts.progress.announce_prompt(tokens);
   return {};
 }
 
 Status SequenceState::end_prompt() {
-  SequenceContext& context = parts.context;
-  context.prompt_given = context.prompt_given || context.length > 0;  // also an unannounced one
-  if (!context.prompt_comes) return {};
-  context.prompt.end = context.length;
-  if (!context.prompt.empty()) return participant.end_prompt();
-  context.prompt_comes = false;
-  return {};
+  return parts.progress.cut_prompt() ? participant.end_prompt() : Status{};
 }
 
 bool SequenceState::index_ready() const {
-  return parts.indexes.builder.ready() && parts.retention.ready() && !parts.context.prompt_waits();
+  return parts.indexes.builder.ready() && parts.retention.ready() && !parts.progress.prompt_waits();
 }
 
 Status SequenceState::await_indexes() {
   TERRACE_TRY(parts.await_indexes());
-  if (!parts.context.prompt_waits()) return {};
+  if (!parts.progress.prompt_waits()) return {};
   TERRACE_TRY(participant.end_prompt());
   return parts.await_indexes();
 }
 
 Status SequenceState::truncate(std::size_t length) {
-  SequenceContext& context = parts.context;
-  TERRACE_TRY(context.require(SequencePhase::idle));
-  if (length > context.length) {
-    return fail(Errc::invalid_argument, "{} tokens cannot be kept of {}", length, context.length);
+  TERRACE_TRY(parts.progress.require(SequencePhase::idle));
+  if (length > parts.progress.length()) {
+    return fail(Errc::invalid_argument, "{} tokens cannot be kept of {}", length,
+                parts.progress.length());
   }
   TERRACE_TRY(parts.retention.check_cut(length));
   // A prompt that is cut will not come whole: the rest of it is another prompt, or decoded.
@@ -112,23 +99,22 @@ Status SequenceState::truncate(std::size_t length) {
   }
   for (const auto& layer : parts.layers) {
     // Positions from `length` on will have other rows: copies of them must not outlive them.
-    layer->drop_copies_from(length / context.block_tokens());
+    layer->drop_copies_from(length / parts.plan.block_tokens());
     layer->forget_tokens();
-    layer->index.build.hints.cut(context.shape(), length);
+    layer->index.build.hints.cut(parts.plan.shape(), length);
   }
-  context.length = length;
+  parts.progress.cut(length);
   parts.retention.cut();
-  parts.rows.trim(divide_up(length, context.block_tokens()));
-  if (context.keeps_everything()) return {};
+  parts.rows.trim(divide_up(length, parts.plan.block_tokens()));
+  if (parts.plan.keeps_everything()) return {};
   parts.indexes.upkeep.cut();
   return parts.load_window();
 }
 
 Status SequenceState::pause() {
-  const SequenceContext& context = parts.context;
-  TERRACE_TRY(context.require(SequencePhase::idle));
-  if (context.keeps_everything()) {
-    return fail(Errc::unsupported, "policy {} keeps no copy on the host", context.traits().name);
+  TERRACE_TRY(parts.progress.require(SequencePhase::idle));
+  if (parts.plan.keeps_everything()) {
+    return fail(Errc::unsupported, "policy {} keeps no copy on the host", parts.plan.traits().name);
   }
   TERRACE_TRY(parts.await_indexes());
   if (!parts.come_to_rest()) {
@@ -139,19 +125,18 @@ Status SequenceState::pause() {
 }
 
 Status SequenceState::resume() {
-  SequenceContext& context = parts.context;
-  TERRACE_TRY(context.require(SequencePhase::paused));
-  context.phase = SequencePhase::idle;
-  const Status restored = context.reclaiming([&]() -> Status {
-    TERRACE_TRY(parts.rows.reserve_positions(context.length));
+  TERRACE_TRY(parts.progress.require(SequencePhase::paused));
+  parts.progress.resume();
+  const Status restored = parts.memory.make_room([&]() -> Status {
+    TERRACE_TRY(parts.rows.reserve_positions(parts.progress.length()));
     TERRACE_TRY(parts.rows.load_needed());
-    TERRACE_TRY(parts.workspace.reserve(context.length + 1, parts.layers));
+    TERRACE_TRY(parts.workspace.reserve(parts.progress.length() + 1, parts.layers));
     TERRACE_TRY(parts.indexes.restore());
     TERRACE_TRY(parts.retention.take_over());
-    return parts.cache.reserve(context.length + 1);
+    return parts.cache.reserve(parts.progress.length() + 1);
   });
   if (restored) {
-    parts.cache.reserve_blocks(context.length);
+    parts.cache.reserve_blocks(parts.progress.length());
   } else {
     parts.pause_or_lose();
   }
@@ -159,24 +144,21 @@ Status SequenceState::resume() {
 }
 
 Result<std::unique_ptr<SequenceState>> SequenceState::fork() {
-  SequenceContext& context = parts.context;
-  TERRACE_TRY(context.require(SequencePhase::idle));
+  TERRACE_TRY(parts.progress.require(SequencePhase::idle));
   TERRACE_TRY(parts.await_indexes());
   TERRACE_TRY(parts.recovering(parts.retention.await_scores()));
   for (const auto& layer : parts.layers) {
-    TERRACE_TRY(parts.recovering(context.await(WaitReason::index, layer->index.coded)));
+    TERRACE_TRY(parts.recovering(parts.work.await(WaitReason::index, layer->index.coded)));
   }
   // Blocks that a refresh reads may change hands from now on.
-  if (Queue* const refresh = context.lanes.refresh(); refresh != nullptr) {
+  if (Queue* const refresh = parts.work.lanes.refresh(); refresh != nullptr) {
     parts.indexes.refresh.cancel();
-    TERRACE_TRY(refresh->drain(context.deadline()));
+    TERRACE_TRY(refresh->drain(parts.work.deadline));
     parts.indexes.refresh.stop();
   }
   TERRACE_ASSIGN(std::unique_ptr<SequenceState> twin, create(runtime_));
   const std::lock_guard its_lock(twin->mutex);  // others may look for memory in it by now
-  SequenceContext& its = twin->parts.context;
-  static_cast<SequenceCourse&>(its) = context;
-  its.phase = SequencePhase::paused;
+  twin->parts.progress.begin_as(parts.progress);
   for (std::size_t i = 0; i < parts.layers.size(); ++i) {
     TERRACE_TRY(copy_layer(*parts.layers[i], *twin->parts.layers[i]));
   }
@@ -185,15 +167,14 @@ Result<std::unique_ptr<SequenceState>> SequenceState::fork() {
 
 Status SequenceState::start_as_twin(const SequenceState& other) {
   const std::lock_guard lock(mutex);
-  return parts.context.keeps_everything() ? copy_blocks(other.parts.layers) : resume();
+  return parts.plan.keeps_everything() ? copy_blocks(other.parts.layers) : resume();
 }
 
 Status SequenceState::copy_blocks(const Layers& source) {
-  SequenceContext& context = parts.context;
-  const std::size_t blocks = divide_up(context.length, context.block_tokens());
-  context.phase = SequencePhase::idle;
-  const Status placed = context.reclaiming([&]() -> Status {
-    TERRACE_TRY(parts.rows.reserve_positions(context.length));
+  const std::size_t blocks = divide_up(parts.progress.length(), parts.plan.block_tokens());
+  parts.progress.resume();
+  const Status placed = parts.memory.make_room([&]() -> Status {
+    TERRACE_TRY(parts.rows.reserve_positions(parts.progress.length()));
     return parts.rows.place_blocks(0, blocks);
   });
   TERRACE_TRY(placed);
@@ -202,12 +183,12 @@ Status SequenceState::copy_blocks(const Layers& source) {
     const LayerRows& from = source[layer->number]->rows;
     for (std::size_t block = 0; block < blocks; ++block) {
       extents.push_back(
-          {layer->rows.on_device(block), from.on_device(block), context.runtime.block_bytes()});
+          {layer->rows.on_device(block), from.on_device(block), parts.plan.block_bytes()});
     }
   }
   if (extents.empty()) return {};
-  TERRACE_ASSIGN(const Ticket copied, context.lanes.refill().copy(Phase::update, extents));
-  return context.await(WaitReason::copy, copied);
+  TERRACE_ASSIGN(const Ticket copied, parts.work.lanes.refill().copy(Phase::update, extents));
+  return parts.work.await(WaitReason::copy, copied);
 }
 
 Status SequenceState::copy_layer(Layer& mine, Layer& its) {
@@ -223,9 +204,8 @@ Status SequenceState::copy_layer(Layer& mine, Layer& its) {
 
 Status SequenceState::check_rows(LayerId id, HeadId head, std::span<const std::uint32_t> positions,
                                  std::size_t bytes) const {
-  const SequenceContext& context = parts.context;
-  const KvShape& shape = context.shape();
-  TERRACE_TRY(context.require(SequencePhase::idle));
+  const KvShape& shape = parts.plan.shape();
+  TERRACE_TRY(parts.progress.require(SequencePhase::idle));
   if (index(id) >= shape.layers || index(head) >= shape.kv_heads) {
     return fail(Errc::invalid_argument, "layer {} of {}, KV head {} of {}", index(id), shape.layers,
                 index(head), shape.kv_heads);
@@ -234,9 +214,9 @@ Status SequenceState::check_rows(LayerId id, HeadId head, std::span<const std::u
     return fail(Errc::invalid_argument, "{} rows take {} bytes, and the target has {}",
                 positions.size(), positions.size() * shape.row_bytes(), bytes);
   }
-  const auto behind = [&](std::uint32_t position) { return position >= context.length; };
+  const auto behind = [&](std::uint32_t position) { return position >= parts.progress.length(); };
   if (const auto wrong = std::ranges::find_if(positions, behind); wrong != positions.end()) {
-    return fail(Errc::invalid_argument, "position {} of {}", *wrong, context.length);
+    return fail(Errc::invalid_argument, "position {} of {}", *wrong, parts.progress.length());
   }
   const Layer& layer = *parts.layers[index(id)];
   const auto gone = [&](std::uint32_t position) {
@@ -251,11 +231,10 @@ Status SequenceState::check_rows(LayerId id, HeadId head, std::span<const std::u
 
 Status SequenceState::read_host_rows(Layer& layer, HeadId head, const SomePositions& some,
                                      std::span<std::byte> target) const {
-  const SequenceContext& context = parts.context;
-  const std::size_t bytes = context.shape().row_bytes();
+  const std::size_t bytes = parts.plan.shape().row_bytes();
   std::vector<std::uint32_t> blocks;
   for (const std::size_t i : some.which) {
-    blocks.push_back(some.all[i] / static_cast<std::uint32_t>(context.block_tokens()));
+    blocks.push_back(some.all[i] / static_cast<std::uint32_t>(parts.plan.block_tokens()));
   }
   TERRACE_ASSIGN(const HostRows rows, layer.host_rows(blocks));
   for (std::size_t i = 0; i < blocks.size(); ++i) {
@@ -270,12 +249,11 @@ Status SequenceState::read_host_rows(Layer& layer, HeadId head, const SomePositi
 Status SequenceState::read_rows(LayerId id, HeadId head, std::span<const std::uint32_t> positions,
                                 std::span<std::byte> target) {
   TERRACE_TRY(check_rows(id, head, positions, target.size()));
-  SequenceContext& context = parts.context;
   Layer& layer = *parts.layers[index(id)];
-  const std::size_t bytes = context.shape().row_bytes();
-  const TokenRange middle{context.sinks_at(context.length).end,
-                          layer.window_at(context.length).begin};
-  TERRACE_TRY(context.await(WaitReason::rows, layer.tickets().offloaded));
+  const std::size_t bytes = parts.plan.shape().row_bytes();
+  const TokenRange middle{parts.progress.sinks_at(parts.progress.length()).end,
+                          layer.window_at(parts.progress.length()).begin};
+  TERRACE_TRY(parts.work.await(WaitReason::rows, layer.tickets().offloaded));
   std::vector<std::size_t> on_device;  // of `positions`
   std::vector<std::size_t> on_host;
   for (std::size_t i = 0; i < positions.size(); ++i) {
@@ -284,7 +262,7 @@ Status SequenceState::read_rows(LayerId id, HeadId head, std::span<const std::ui
                   layer.retention.entries.row_of(index(head), positions[i]), bytes);
       continue;
     }
-    const std::size_t block = positions[i] / context.block_tokens();
+    const std::size_t block = positions[i] / parts.plan.block_tokens();
     (middle.contains(positions[i]) || layer.rows.absent(block) ? on_host : on_device).push_back(i);
   }
   for (std::span<const std::size_t> rest = on_host; !rest.empty();) {
@@ -293,16 +271,16 @@ Status SequenceState::read_rows(LayerId id, HeadId head, std::span<const std::ui
     rest = rest.subspan(count);
   }
   if (on_device.empty()) return {};
-  TERRACE_TRY(context.await(WaitReason::compute, layer.tickets().attended));
-  TERRACE_ASSIGN(Buffer copies, context.backend().allocate(
+  TERRACE_TRY(parts.work.await(WaitReason::compute, layer.tickets().attended));
+  TERRACE_ASSIGN(Buffer copies, parts.work.backend.allocate(
                                     {.bytes = on_device.size() * bytes, .tier = Tier::host}));
   std::vector<CopyExtent> extents;
   for (const std::size_t i : on_device) {
-    const std::byte* const block = layer.rows.on_device(positions[i] / context.block_tokens());
+    const std::byte* const block = layer.rows.on_device(positions[i] / parts.plan.block_tokens());
     extents.push_back({copies.data() + extents.size() * bytes,
                        block + layer.rows.row_offset(index(head), positions[i]), bytes});
   }
-  TERRACE_TRY(context.copy_now(context.lanes.offload(), Phase::offload, extents, copies));
+  TERRACE_TRY(parts.work.copy_now(parts.work.lanes.offload(), Phase::offload, extents, copies));
   for (std::size_t row = 0; row < on_device.size(); ++row) {
     std::memcpy(target.data() + on_device[row] * bytes, extents[row].target, bytes);
   }
@@ -310,10 +288,10 @@ Status SequenceState::read_rows(LayerId id, HeadId head, std::span<const std::ui
 }
 
 std::size_t SequenceState::readable_tokens() const noexcept {
-  std::size_t tokens = parts.context.length;
+  std::size_t tokens = parts.progress.length();
   for (const auto& layer : parts.layers) {
     if (const auto lost = layer->rows.first_lost()) {
-      tokens = std::min(tokens, *lost * parts.context.block_tokens());
+      tokens = std::min(tokens, *lost * parts.plan.block_tokens());
     }
   }
   return tokens;
@@ -321,24 +299,23 @@ std::size_t SequenceState::readable_tokens() const noexcept {
 
 StepSelection SequenceState::selection(LayerId id) const noexcept {
   if (index(id) >= parts.layers.size()) return {};
-  const SequenceContext& context = parts.context;
   const Layer& layer = *parts.layers[index(id)];
   const AttendedToken& token = layer.token();
   StepSelection result{.sinks = token.sinks,
                        .window = token.window,
-                       .scope = context.traits().lists,
-                       .stride = context.list_rows()};
+                       .scope = parts.plan.traits().lists,
+                       .stride = parts.progress.list_rows()};
   if (token.selected) {
     const SelectionBuffers lists = token.selection.on_host();
-    result.ids = {lists.ids, context.lists() * context.list_rows()};
-    result.counts = {lists.counts, context.lists()};
+    result.ids = {lists.ids, parts.plan.lists() * parts.progress.list_rows()};
+    result.counts = {lists.counts, parts.plan.lists()};
   }
   return result;
 }
 
 Result<ClusteringReport> SequenceState::clustering() {
   // To wait is to hurry: builds that the rest of a prompt hides would be cut short.
-  if (parts.context.phase == SequencePhase::step) {
+  if (parts.progress.phase() == SequencePhase::step) {
     return fail(Errc::invalid_argument, "a step is under way");
   }
   TERRACE_TRY(parts.await_indexes());
@@ -346,8 +323,8 @@ Result<ClusteringReport> SequenceState::clustering() {
 }
 
 void SequenceState::reset_counters() noexcept {
-  parts.context.counters = {};
-  parts.context.journal.reset_counters();
+  parts.work.counters = {};
+  parts.work.journal.reset_counters();
 }
 
 }  // namespace terrace

@@ -2,17 +2,16 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 
 #include "sequence_parts.hpp"
 #include "step/participant.hpp"
 
 namespace terrace {
 
-class SequenceState {
+class SequenceState final : public MemoryHolder {
  public:
   static Result<std::unique_ptr<SequenceState>> create(std::shared_ptr<RuntimeState> runtime);
-  ~SequenceState();
+  ~SequenceState() override;
   SequenceState(const SequenceState&) = delete;
   SequenceState& operator=(const SequenceState&) = delete;
 
@@ -22,7 +21,7 @@ class SequenceState {
 
  public:
   SequenceParts parts;
-  Participant participant{parts};
+  Participant participant{parts, mutex};
 
   Status begin_prompt(std::size_t tokens);
   /// No more tokens of a prompt under way will come.
@@ -44,18 +43,12 @@ class SequenceState {
   Result<ClusteringReport> clustering();
   void reset_counters() noexcept;
 
-  [[nodiscard]] bool is_idle() const noexcept;
-  /// Gives up the oldest device block that no step needs; waits until work that uses the layer's
-  /// blocks is done. Returns whether there was one.
-  bool spill_one();
+  [[nodiscard]] bool is_idle() const noexcept override;
+  bool spill_one() override;
+  [[nodiscard]] bool may_send_rows_away() const noexcept override;
+  Result<std::size_t> send_rows_away(bool patient) override;
 
-  /// Whether no step is under way that will read pages.
-  [[nodiscard]] bool may_send_rows_away() const noexcept;
-  /// Sends a batch of pages that no work reads to the store below the host; a `patient` call waits
-  /// for work that reads some. Returns how many have left. Errors: those of the store.
-  Result<std::size_t> send_rows_away(bool patient);
-
-  std::mutex mutex;  ///< held by every public call, and while memory is taken from the sequence
+  RuntimeState& runtime() noexcept { return *runtime_; }
 
  private:
   SequenceState(std::shared_ptr<RuntimeState> runtime, Lanes lanes);

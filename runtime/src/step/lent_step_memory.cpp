@@ -9,14 +9,14 @@
 namespace terrace {
 
 StepMemory& LentStepMemory::get() {
-  if (memory_ == nullptr) memory_ = runtime_.lend_step_memory();
+  if (memory_ == nullptr) memory_ = pool_.lend();
   return *memory_;
 }
 
 Status LentStepMemory::reserve(Buffer& buffer, std::size_t bytes, bool relied_on) {
-  if (!relied_on) return reserve_buffer(*runtime_.backend, buffer, bytes, Purpose::staging);
+  if (!relied_on) return reserve_buffer(backend_, buffer, bytes, Purpose::staging);
   if (buffer.bytes() >= bytes) return {};
-  TERRACE_ASSIGN(buffer, runtime_.backend->allocate({.bytes = bytes, .purpose = Purpose::staging}));
+  TERRACE_ASSIGN(buffer, backend_.allocate({.bytes = bytes, .purpose = Purpose::staging}));
   return {};
 }
 
@@ -39,10 +39,10 @@ void LentStepMemory::begin_member_in_least_room() noexcept {
 }
 
 Status LentStepMemory::reserve_room(std::size_t tokens, std::size_t rows) {
-  const KvShape& shape = runtime_.shape();
+  const KvShape& shape = plan_.shape();
   const StepRoomQuery query{.shape = shape,
-                            .block_tokens = runtime_.options.block_tokens,
-                            .device_memory = runtime_.backend->memory(Tier::device).limit,
+                            .block_tokens = plan_.options.block_tokens,
+                            .device_memory = backend_.memory(Tier::device).limit,
                             .tokens = tokens,
                             .rows = rows};
   const StepRoom room = least_ ? least_step_room(query) : step_room(query);
@@ -57,16 +57,16 @@ Status LentStepMemory::reserve_room(std::size_t tokens, std::size_t rows) {
 }
 
 std::size_t LentStepMemory::state_tokens() noexcept {
-  return get().state.bytes() / sizeof(float) / tile_state_floats(runtime_.shape(), 1);
+  return get().state.bytes() / sizeof(float) / tile_state_floats(plan_.shape(), 1);
 }
 
 std::size_t LentStepMemory::tile_tokens() noexcept {
   const std::size_t bytes = std::min(get().tiles[0].bytes(), get().tiles[1].bytes());
-  const std::size_t block_tokens = runtime_.options.block_tokens;
+  const std::size_t block_tokens = plan_.options.block_tokens;
   // All rows lie in device memory already.
   if (bytes == 0) return most_tile_tokens(block_tokens);
   const std::size_t least = least_tile_tokens(block_tokens);
-  return bytes / runtime_.shape().token_bytes() / least * least;
+  return bytes / plan_.shape().token_bytes() / least * least;
 }
 
 Status LentStepMemory::reserve_tables(std::size_t count, std::size_t blocks) {
@@ -92,7 +92,7 @@ Result<StepMemory::Table*> LentStepMemory::next_table(std::size_t blocks) {
 Status LentStepMemory::reserve_table(std::size_t number, std::size_t blocks) {
   StepMemory::Table& table = get().tables[number];
   if (std::min(table.device.bytes(), table.host.bytes()) >= blocks * sizeof(std::byte*)) return {};
-  Backend& backend = *runtime_.backend;
+  Backend& backend = backend_;
   if (number >= promised_.tables) table = {};
   AllocationRequest request{.bytes = with_room(blocks) * sizeof(std::byte*),
                             .purpose = Purpose::staging};
@@ -123,7 +123,7 @@ Status LentStepMemory::reserve_all_queries(std::size_t numbers) {
 void LentStepMemory::give_back() noexcept {
   converted_numbers_ = tables_used_ = 0;
   promised_ = asked_ = {};
-  if (memory_ != nullptr) runtime_.take_back(std::move(memory_));
+  if (memory_ != nullptr) pool_.take_back(std::move(memory_));
 }
 
 void LentStepMemory::leave_to(std::vector<Buffer>& keeper) {

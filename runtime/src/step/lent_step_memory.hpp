@@ -9,17 +9,18 @@
 #include <memory>
 #include <vector>
 
-#include "step_memory.hpp"
+#include "memory/step_memory_pool.hpp"
 #include "terrace/core/result.hpp"
 
 namespace terrace {
 
-class RuntimeState;
+class RuntimePlan;
 
 /// Threads  one at a time
 class LentStepMemory {
  public:
-  explicit LentStepMemory(RuntimeState& runtime) noexcept : runtime_(runtime) {}
+  LentStepMemory(const RuntimePlan& plan, Backend& backend, StepMemoryPool& pool) noexcept
+      : plan_(plan), backend_(backend), pool_(pool) {}
   ~LentStepMemory() { give_back(); }
   LentStepMemory(const LentStepMemory&) = delete;
   LentStepMemory& operator=(const LentStepMemory&) = delete;
@@ -77,7 +78,9 @@ class LentStepMemory {
   Status reserve(Buffer& buffer, std::size_t bytes, bool relied_on);
   Status reserve_table(std::size_t number, std::size_t blocks);
 
-  RuntimeState& runtime_;
+  const RuntimePlan& plan_;
+  Backend& backend_;
+  StepMemoryPool& pool_;
   std::unique_ptr<StepMemory> memory_;  ///< null between steps
   std::size_t converted_numbers_ = 0;   ///< of a token; 0 = none is converted
   bool least_ = false;                  ///< state and tiles are as small as they may be

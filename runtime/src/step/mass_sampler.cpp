@@ -28,14 +28,19 @@ std::size_t stride_of(std::size_t turns) noexcept {
 /// The first token of a layer's step, and all tokens up to it, in a KV head.
 class FirstToken {
  public:
-  FirstToken(const SequenceContext& context, const Layer& layer, const HostRows& rows,
-             std::size_t head) noexcept
-      : context_(context), layer_(layer), rows_(rows), token_(layer.first_token()), head_(head) {}
+  FirstToken(const RuntimePlan& plan, const Layer& layer, const HostRows& rows,
+             std::size_t list_rows, std::size_t head) noexcept
+      : plan_(plan),
+        layer_(layer),
+        rows_(rows),
+        list_rows_(list_rows),
+        token_(layer.first_token()),
+        head_(head) {}
 
   /// Returns the share of the softmax over all tokens that lies on those attended to, mean over
   /// the KV head's query heads; NaN where logits are not finite. `queries` [group, head_dim].
   [[nodiscard]] double mass(const float* queries) const {
-    const KvShape& shape = context_.shape();
+    const KvShape& shape = plan_.shape();
     const std::size_t group = shape.group();
     const std::size_t count = token_.window.end;
     const std::vector<const std::byte*> rows = key_rows();
@@ -62,8 +67,8 @@ class FirstToken {
   [[nodiscard]] std::vector<const std::byte*> key_rows() const {
     std::vector<const std::byte*> rows;
     rows.reserve(token_.window.end);
-    const std::size_t row_bytes = context_.shape().row_bytes();
-    const std::size_t block_tokens = context_.block_tokens();
+    const std::size_t row_bytes = plan_.shape().row_bytes();
+    const std::size_t block_tokens = plan_.block_tokens();
     for (std::size_t position = 0; position < token_.window.end; position += block_tokens) {
       const std::byte* row = rows_.page(position / block_tokens);
       row += layer_.rows.row_offset(head_, position);
@@ -95,48 +100,49 @@ class FirstToken {
 
   [[nodiscard]] std::span<const std::uint32_t> selected(std::size_t query_head) const noexcept {
     if (!token_.selected) return {};
-    const bool own_list = context_.traits().lists == ListScope::query_head;
+    const bool own_list = plan_.traits().lists == ListScope::query_head;
     const std::size_t list = own_list ? query_head : head_;
     const SelectionBuffers lists = token_.selection.on_host();
-    return {lists.ids + list * context_.list_rows(), lists.counts[list]};
+    return {lists.ids + list * list_rows_, lists.counts[list]};
   }
 
-  const SequenceContext& context_;
+  const RuntimePlan& plan_;
   const Layer& layer_;
   const HostRows& rows_;
+  std::size_t list_rows_;
   const AttendedToken& token_;
   std::size_t head_;
 };
 
 }  // namespace
 
-MassSampler::MassSampler(SequenceContext& context,
+MassSampler::MassSampler(const SequenceServices& services,
                          std::span<const std::unique_ptr<Layer>> layers) noexcept
-    : context_(context), layers_(layers) {
-  const std::size_t every = context.options().mass_every;
+    : plan_(services.plan), progress_(services.progress), work_(services.work), layers_(layers) {
+  const std::size_t every = plan_.options.mass_every;
   if (every == 0) return;
   // Sequences of a batch that began together are not all sampled in the same step, and short ones
   // do not all begin with the same layer.
-  const std::size_t number = index(context.id);
-  const std::size_t turns = layers.size() * context.shape().kv_heads;
+  const std::size_t number = index(work_.id);
+  const std::size_t turns = layers.size() * plan_.shape().kv_heads;
   steps_left_ = every - number % every;
   turn_ = number % turns * stride_of(turns) % turns;
 }
 
 Layer& MassSampler::sampled_layer() const noexcept {
-  return *layers_[turn_ / context_.shape().kv_heads];
+  return *layers_[turn_ / plan_.shape().kv_heads];
 }
 
-std::size_t MassSampler::sampled_head() const noexcept { return turn_ % context_.shape().kv_heads; }
+std::size_t MassSampler::sampled_head() const noexcept { return turn_ % plan_.shape().kv_heads; }
 
 void MassSampler::begin_step(bool decodes) {
   // The weight of tokens that are gone is not known.
-  decodes_ = decodes && context_.options().mass_every > 0 && !context_.drops();
+  decodes_ = decodes && plan_.options.mass_every > 0 && !plan_.drops();
   sampled_ = decodes_ && steps_left_ == 1;
   if (!sampled_ || query_) return;
-  const std::size_t numbers = context_.shape().group() * context_.shape().head_dim;
+  const std::size_t numbers = plan_.shape().group() * plan_.shape().head_dim;
   Result<Buffer> memory =
-      context_.backend().allocate({.bytes = numbers * sizeof(float), .tier = Tier::host});
+      work_.backend.allocate({.bytes = numbers * sizeof(float), .tier = Tier::host});
   sampled_ = memory.has_value();
   if (memory) query_ = std::move(*memory);
 }
@@ -149,7 +155,7 @@ Status MassSampler::keep_query(const Layer& layer, const float* query, Queue& co
       {query_.data(), all + sampled_head() * query_.bytes(), query_.bytes()}};
   // After the layer, the engine may write other queries to this memory.
   TERRACE_ASSIGN(copied_, compute.copy(Phase::offload, extents));
-  context_.counters.bytes.index += query_.bytes();
+  work_.counters.bytes.index += query_.bytes();
   return {};
 }
 
@@ -158,21 +164,21 @@ Status MassSampler::count(bool exact) {
   Layer& layer = sampled_layer();
   std::optional<double> mass = 1.0;
   if (!exact && !attends_to_everything(layer.first_token())) {
-    TERRACE_TRY(context_.await(WaitReason::rows, copied_));
+    TERRACE_TRY(work_.await(WaitReason::rows, copied_));
     mass = mass_of(layer);
   }
   if (!mass) return {};
-  context_.counters.attention_mass += *mass;
-  ++context_.counters.mass_samples;
+  work_.counters.attention_mass += *mass;
+  ++work_.counters.mass_samples;
   return {};
 }
 
 void MassSampler::end_step() noexcept {
   if (!decodes_) return;
   if (sampled_) {
-    const std::size_t turns = layers_.size() * context_.shape().kv_heads;
+    const std::size_t turns = layers_.size() * plan_.shape().kv_heads;
     turn_ = (turn_ + stride_of(turns)) % turns;
-    steps_left_ = context_.options().mass_every;
+    steps_left_ = plan_.options.mass_every;
   } else if (steps_left_ > 1) {
     --steps_left_;
   }
@@ -183,7 +189,8 @@ std::optional<double> MassSampler::mass_of(Layer& layer) const {
   const Result<HostRows> rows = layer.host_rows({0, layer.first_token().window.end});
   if (!rows) return std::nullopt;
   try {
-    const double mass = FirstToken(context_, layer, *rows, sampled_head()).mass(query_.as<float>());
+    const double mass = FirstToken(plan_, layer, *rows, progress_.list_rows(), sampled_head())
+                            .mass(query_.as<float>());
     return std::isfinite(mass) ? std::optional(mass) : std::nullopt;
   } catch (const std::bad_alloc&) {
     return std::nullopt;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 
+#include "sequence_services.hpp"
 #include "terrace/core/backend.hpp"
 #include "terrace/core/queue.hpp"
 #include "terrace/core/result.hpp"
@@ -16,12 +17,12 @@
 namespace terrace {
 
 class Layer;
-struct SequenceContext;
 
 /// Threads  one at a time: the sequence's own
 class MassSampler {
  public:
-  MassSampler(SequenceContext& context, std::span<const std::unique_ptr<Layer>> layers) noexcept;
+  MassSampler(const SequenceServices& services,
+              std::span<const std::unique_ptr<Layer>> layers) noexcept;
 
   // A step, in this order.
 
@@ -46,7 +47,9 @@ class MassSampler {
   /// not finite, or host memory is short.
   [[nodiscard]] std::optional<double> mass_of(Layer& layer) const;
 
-  SequenceContext& context_;
+  const RuntimePlan& plan_;
+  const SequenceProgress& progress_;
+  SequenceWork& work_;
   std::span<const std::unique_ptr<Layer>> layers_;
   std::size_t steps_left_ = 0;  ///< up to the next sample, with that step
   std::size_t turn_ = 0;        ///< among the KV heads of all layers

@@ -4,31 +4,41 @@
 #include <cmath>
 #include <utility>
 
-#include "sequence/sequence_state.hpp"
 #include "tensor_checks.hpp"
 #include "terrace/core/bytes.hpp"
 
 namespace terrace {
 
-std::mutex& Participant::mutex() const noexcept { return context_.owner.mutex; }
-
 Status Participant::check_turn(LayerId id, const StepInput& input, Queue& compute) const {
-  TERRACE_TRY(context_.require(SequencePhase::step));
-  TERRACE_TRY(context_.check_layer(id, next_layer_, compute));
-  TERRACE_TRY(check_kv(context_.shape(), input.kv, tokens_));
-  if (context_.in_prompt()) {
-    TERRACE_TRY(check_hints(context_, input.hints, tokens_));
+  TERRACE_TRY(progress_.require(SequencePhase::step));
+  const std::size_t layers = plan_.shape().layers;
+  if (next_layer_ == layers) {
+    return fail(Errc::invalid_argument, "layer {}: all {} layers are done", index(id), layers);
+  }
+  if (index(id) != next_layer_) {
+    return fail(Errc::invalid_argument, "layer {} is not the next one; layer {} is", index(id),
+                next_layer_);
+  }
+  TERRACE_TRY(check_compute(work_.backend, compute));
+  // Layers share buffers, in the order of one queue.
+  if (work_.compute != nullptr && work_.compute != &compute) {
+    return fail(Errc::invalid_argument, "layer {} is for queue {}, and the layers before it for {}",
+                next_layer_, compute.name(), work_.compute->name());
+  }
+  TERRACE_TRY(check_kv(plan_.shape(), input.kv, tokens_));
+  if (progress_.in_prompt()) {
+    TERRACE_TRY(check_hints(plan_, input.hints, tokens_));
   }
   TERRACE_TRY(parts_.retention.inputs.check(*parts_.layers[index(id)], input.hints, tokens_));
-  if (context_.traits().needs_speculated_query && !exact_ && input.speculated_query == nullptr) {
+  if (plan_.traits().needs_speculated_query && !exact_ && input.speculated_query == nullptr) {
     return fail(Errc::invalid_argument, "policy {} needs a speculated query (speculated_query)",
-                context_.traits().name);
+                plan_.traits().name);
   }
   return {};
 }
 
 Status Participant::open_layer(LayerId id, const StepInput& input, Queue& compute) {
-  context_.compute = &compute;
+  work_.compute = &compute;
   layer_ = parts_.layers[index(id)].get();
   selected_rows_ = HostRows(layer_->rows, {});
   input_ = input;
@@ -36,34 +46,34 @@ Status Participant::open_layer(LayerId id, const StepInput& input, Queue& comput
   TERRACE_TRY(note_attention());
   if (!exact_ && layer_->number + 1 < parts_.layers.size()) {
     TERRACE_TRY(parts_.indexes.room.device().prefetch(*parts_.layers[layer_->number + 1],
-                                                      context_.length + tokens_ - 1));
+                                                      progress_.length() + tokens_ - 1));
   }
   TERRACE_TRY(layer_->cache->publish(compute));
   TERRACE_TRY(layer_->rows.flush(compute));
-  if (context_.in_prompt()) {
-    TERRACE_TRY(copy_hints(context_, layer_->index.piece_hints, input.hints, compute));
+  if (progress_.in_prompt()) {
+    TERRACE_TRY(copy_hints(plan_, layer_->index.piece_hints, input.hints, compute));
     const PromptIndexer& prompt = parts_.indexes.prompt;
     if (prompt.is_under_way()) TERRACE_TRY(prompt.take_hints(*layer_, compute));
   }
   TERRACE_TRY(compute.wait_for(layer_->retention.uploaded));
   TERRACE_TRY(parts_.retention.inputs.keep_step(
-      *layer_, {context_.length, context_.length + tokens_}, input, compute));
+      *layer_, {progress_.length(), progress_.length() + tokens_}, input, compute));
   layer_->go_to_token(0);
-  if (exact_) layer_->open_all_tokens(context_.length + tokens_);
+  if (exact_) layer_->open_all_tokens(progress_.length() + tokens_);
   return {};
 }
 
 Status Participant::open_token(std::size_t number) {
   token_ = number;
   layer_->go_to_token(number);
-  const std::size_t position = context_.length + number;
+  const std::size_t position = progress_.length() + number;
   if (number > 0) {
-    const std::size_t last = context_.length + tokens_ - 1;
+    const std::size_t last = progress_.length() + tokens_ - 1;
     TERRACE_TRY(parts_.indexes.upkeep.follow_draft(*layer_, position, last));
   }
   layer_->open_token(position);
   if (number > 0) return {};
-  return parts_.mass.keep_query(*layer_, input_.query, *context_.compute);
+  return parts_.mass.keep_query(*layer_, input_.query, *work_.compute);
 }
 
 void Participant::list_stores(std::vector<StoreRows>& stores) const {
@@ -73,17 +83,17 @@ void Participant::list_stores(std::vector<StoreRows>& stores) const {
 Result<SelectRequest> Participant::select(Queue& compute) {
   TERRACE_ASSIGN(const IndexView view, parts_.indexes.room.device().view(*layer_, compute));
   const AttendedToken& token = layer_->token();
-  const TokenBudget& budget = context_.options().budget;
-  const std::size_t position = context_.length + token_;
+  const TokenBudget& budget = plan_.options.budget;
+  const std::size_t position = progress_.length() + token_;
   SelectRequest request{
-      .shape = context_.shape(),
+      .shape = plan_.shape(),
       .layer = layer_->id(),
       .query = input_.query + token_ * input_.query_stride,
       .speculated_query = input_.speculated_query == nullptr
                               ? nullptr
                               : input_.speculated_query + token_ * input_.speculated_query_stride,
       .candidates = layer_->candidates(),
-      .count = {.mean = context_.split_at(position).selected - layer_->borrowed_at(position)},
+      .count = {.mean = progress_.split_at(position).selected - layer_->borrowed_at(position)},
       .mass = budget.kind == TokenBudget::Kind::mass ? budget.value : 0,
       .held = layer_->attends_to_entries() ? layer_->retention.entries.held() : HeldPositions{},
       .index = view,
@@ -92,11 +102,11 @@ Result<SelectRequest> Participant::select(Queue& compute) {
       .window = token.window,
       .scratch = parts_.workspace.select_scratch(),
       .out = parts_.workspace.selection(*layer_)};
-  if (context_.traits().estimates_rest) {
-    rests_ = context_.policy().rests({request, parts_.workspace.means()});
+  if (plan_.traits().estimates_rest) {
+    rests_ = plan_.policy->rests({request, parts_.workspace.means()});
     rests_.counted = token.selection.on_host().pseudo_counts;
   }
-  request.count = context_.policy().rows_within(request);
+  request.count = plan_.policy->rows_within(request);
   return request;
 }
 
@@ -105,14 +115,14 @@ void Participant::note_selected(Ticket selected) noexcept {
 }
 
 Status Participant::bring_selected(Ticket copied) {
-  TERRACE_TRY(context_.await(WaitReason::rows, copied));
-  context_.counters.bytes.index += selection_to_host().bytes;
+  TERRACE_TRY(work_.await(WaitReason::rows, copied));
+  work_.counters.bytes.index += selection_to_host().bytes;
   const SelectionBuffers lists = layer_->token().selection.on_host();
   std::vector<std::uint8_t> is_wanted(layer_->rows.blocks());
-  for (std::size_t list = 0; list < context_.lists(); ++list) {
-    const std::uint32_t* const ids = lists.ids + list * context_.list_rows();
+  for (std::size_t list = 0; list < plan_.lists(); ++list) {
+    const std::uint32_t* const ids = lists.ids + list * progress_.list_rows();
     for (std::size_t i = 0; i < lists.counts[list]; ++i) {
-      is_wanted[ids[i] / context_.block_tokens()] = 1;
+      is_wanted[ids[i] / plan_.block_tokens()] = 1;
     }
   }
   std::vector<std::uint32_t> blocks;
@@ -139,10 +149,9 @@ Status Participant::store_on_host(Ticket ready) {
   stores_.clear();
   layer_->rows.list_host_stores(input_.kv, new_tokens(), sends_rows_at_once(), stores_);
   if (stores_.empty()) return {};
-  Queue& offload = context_.lanes.offload();
+  Queue& offload = work_.lanes.offload();
   TERRACE_TRY(offload.wait_for(ready));
-  TERRACE_ASSIGN(rows_stored_,
-                 context_.backend().ops().store_rows(offload, Phase::offload, stores_));
+  TERRACE_ASSIGN(rows_stored_, work_.backend.ops().store_rows(offload, Phase::offload, stores_));
   layer_->tickets().offloaded = rows_stored_;
   return {};
 }
@@ -174,8 +183,8 @@ LayerSpan Participant::half_ending_at(std::size_t layers_done) const noexcept {
 }
 
 Status Participant::copy_to_host(LayerSpan layers, Ticket ready) {
-  if (context_.keeps_everything() || layers.empty()) return {};
-  Queue& offload = context_.lanes.offload();
+  if (plan_.keeps_everything() || layers.empty()) return {};
+  Queue& offload = work_.lanes.offload();
   TERRACE_TRY(offload.wait_for(ready));
   extents_.clear();
   if (!sends_rows_at_once()) {
@@ -193,8 +202,8 @@ void Participant::list_selections(Layer& layer) {
   for (const AttendedToken& token : layer.tokens().first(single_tokens())) {
     if (!token.selected) continue;
     extents_.push_back(to_host(token));
-    context_.counters.bytes.index += extents_.back().bytes;
-    context_.journal.add_ids(extents_.back().bytes);
+    work_.counters.bytes.index += extents_.back().bytes;
+    work_.journal.add_ids(extents_.back().bytes);
   }
 }
 
@@ -204,48 +213,48 @@ Result<Ticket> Participant::attend_exactly(TileStream& tiles, const StepOutput& 
                              .query_stride = input_.query_stride,
                              .output = output.data,
                              .output_stride = output.stride,
-                             .first = context_.length,
+                             .first = progress_.length(),
                              .tokens = tokens_};
   TERRACE_TRY(compute.wait_for(stored));
   if (!parts_.retention.inputs.wants_weights(*layer_)) {
-    return tiles.attend(context_, *layer_, queries, compute);
+    return tiles.attend(work_, *layer_, queries, compute);
   }
   AttentionSums& sums = parts_.retention.weights;
-  const std::size_t end = context_.length + tokens_;
+  const std::size_t end = progress_.length() + tokens_;
   TERRACE_ASSIGN(const AttentionWeights weights, sums.next_sums(*layer_, end, compute));
-  TERRACE_ASSIGN(const Ticket weighed, tiles.attend(context_, *layer_, queries, compute, &weights));
+  TERRACE_ASSIGN(const Ticket weighed, tiles.attend(work_, *layer_, queries, compute, &weights));
   TERRACE_TRY(sums.send(*layer_, 0, {.sinks = {0, end}}, weighed));
   return weighed;
 }
 
-Status Participant::check_gathers(const RuntimeState& runtime) {
-  if (runtime.retention != nullptr) {
+Status Participant::check_gathers(const RuntimePlan& plan) {
+  if (plan.retention != nullptr) {
     return fail(Errc::unsupported,
                 "retention.policy {} needs an attention kernel for its entries; use attend",
-                runtime.retention->traits().name);
+                plan.retention->traits().name);
   }
-  const RetrievalTraits& traits = runtime.policy->traits();
+  const RetrievalTraits& traits = plan.policy->traits();
   if (!traits.gives_logit_bias && !traits.gives_pseudo_entries) return {};
   return fail(Errc::unsupported,
               "policy {} needs an attention kernel with a logit bias; use attend", traits.name);
 }
 
-Status Participant::check_appends(const RuntimeState& runtime) {
-  if (runtime.retention == nullptr) return {};
+Status Participant::check_appends(const RuntimePlan& plan) {
+  if (plan.retention == nullptr) return {};
   return fail(Errc::unsupported, "retention.policy {} goes by queries; use attend",
-              runtime.retention->traits().name);
+              plan.retention->traits().name);
 }
 
 Status Participant::check_append() const {
-  TERRACE_TRY(context_.require(SequencePhase::step));
+  TERRACE_TRY(progress_.require(SequencePhase::step));
   if (exact_ && prompt_) return {};
   return fail(Errc::invalid_argument,
               "append: tokens that decode, or of a prompt that selects, have to attend");
 }
 
 Status Participant::check_rows_are_here() const {
-  TERRACE_TRY(context_.require(SequencePhase::step));
-  const std::size_t blocks = divide_up(context_.length + tokens_, context_.block_tokens());
+  TERRACE_TRY(progress_.require(SequencePhase::step));
+  const std::size_t blocks = divide_up(progress_.length() + tokens_, plan_.block_tokens());
   const auto here = [&](const auto& layer) { return layer->rows.all_on_device(blocks); };
   if (!exact_ || std::ranges::all_of(parts_.layers, here)) return {};
   return fail(
@@ -260,10 +269,10 @@ KvView Participant::view() const noexcept {
   return {.resident = layer_->rows.device_table(),
           .sinks = token.sinks,
           .window = token.window,
-          .scope = context_.traits().lists,
+          .scope = plan_.traits().lists,
           .selected = selected ? parts_.workspace.rows() : nullptr,
           .selected_count = selected ? token.selection.on_device().counts : nullptr,
-          .selected_stride = context_.list_rows()};
+          .selected_stride = progress_.list_rows()};
 }
 
 Result<DecodeAttention> Participant::attention(const StepOutput& output, Queue& compute) {
@@ -273,7 +282,7 @@ Result<DecodeAttention> Participant::attention(const StepOutput& output, Queue& 
     TERRACE_ASSIGN(weights, parts_.retention.weights.next(compute));
   }
   return DecodeAttention{
-      .shape = context_.shape(),
+      .shape = plan_.shape(),
       .query = input_.query + token_ * input_.query_stride,
       .output = output.data + token_ * output.stride,
       .resident = rows.resident,
@@ -287,7 +296,7 @@ Result<DecodeAttention> Participant::attention(const StepOutput& output, Queue& 
       .pseudo = layer_->attends_to_entries() ? layer_->retention.entries.view()
                                              : parts_.workspace.pseudo(*layer_),
       .rests = rows.selected == nullptr ? GroupRests{} : rests_,
-      .scale = context_.shape().logit_scale(),
+      .scale = plan_.shape().logit_scale(),
       .scratch = parts_.workspace.attention_scratch(),
       .weights = weights,
       .weights_scratch = weights.sums == nullptr ? nullptr : parts_.retention.weights.scratch()};
@@ -302,9 +311,9 @@ Status Participant::send_weights(Ticket attended) {
 }
 
 void Participant::note_attended(Ticket attended) noexcept {
-  layer_->tickets().attended = context_.computed = attended;
+  layer_->tickets().attended = work_.computed = attended;
   // Estimates are rows of the index.
-  const bool reads_index = layer_->token().selected && context_.traits().gives_pseudo_entries;
+  const bool reads_index = layer_->token().selected && plan_.traits().gives_pseudo_entries;
   if (reads_index) parts_.indexes.room.device().note_read(*layer_, attended);
 }
 
@@ -314,8 +323,8 @@ Status Participant::note_attention() {
   // A piece of its own, for record() means what Terrace has enqueued: the engine may have put its
   // attention on a stream of its own, where Terrace knows nothing of it.
   TERRACE_ASSIGN(before.tickets().attended,
-                 context_.compute->launch(Phase::attend, [] { return std::size_t{0}; }));
-  context_.computed = before.tickets().attended;
+                 work_.compute->launch(Phase::attend, [] { return std::size_t{0}; }));
+  work_.computed = before.tickets().attended;
   return {};
 }
 

@@ -17,7 +17,13 @@ namespace terrace {
 
 class Participant {
  public:
-  explicit Participant(SequenceParts& parts) noexcept : parts_(parts), context_(parts.context) {}
+  /// `call` is held by every call of the sequence.
+  Participant(SequenceParts& parts, std::mutex& call) noexcept
+      : parts_(parts),
+        call_(call),
+        plan_(parts.plan),
+        progress_(parts.progress),
+        work_(parts.work) {}
 
   /// Makes room for `tokens` tokens from the sequence's length on, and in `memory` for tiles where
   /// rows pass in tiles. Errors: those of Step::status().
@@ -68,7 +74,7 @@ class Participant {
   /// Whether the end of this layer's selection, or that of its attention, is waited for by other
   /// queues: close_layer() sends rows and selections, the cache's refills write over its slots.
   [[nodiscard]] bool sends_after_selection() const {
-    return !context_.keeps_everything() && !batch_ending_at(next_layer_ + 1).empty();
+    return !plan_.keeps_everything() && !batch_ending_at(next_layer_ + 1).empty();
   }
   [[nodiscard]] bool refills_after_attention() const noexcept { return parts_.cache.joined(); }
   /// Whether the index's memory is written over as soon as this layer has selected.
@@ -80,9 +86,9 @@ class Participant {
   /// The layer's work is enqueued: work on `compute` from now on may write over its tensors.
   Status let_tensors_go(Queue& compute);
   /// Errors: unsupported: the policy's selections need more than a KvView says.
-  [[nodiscard]] static Status check_gathers(const RuntimeState& runtime);
+  [[nodiscard]] static Status check_gathers(const RuntimePlan& plan);
   /// Errors: unsupported: the runtime has to see queries.
-  [[nodiscard]] static Status check_appends(const RuntimeState& runtime);
+  [[nodiscard]] static Status check_appends(const RuntimePlan& plan);
   /// Errors: invalid_argument: the step's tokens select.
   [[nodiscard]] Status check_append() const;
   /// Errors: not_ready: the step attends to rows that lie on the host alone.
@@ -120,14 +126,12 @@ class Participant {
 
   /// The sequence's mutex: held while it begins a step and while it ends one, so that other
   /// sequences that look for device memory see neither half-way.
-  [[nodiscard]] std::mutex& mutex() const noexcept;
+  [[nodiscard]] std::mutex& mutex() const noexcept { return call_; }
 
   /// Memory that work past its deadline may use, until the sequence is closed.
-  [[nodiscard]] std::vector<Buffer>& abandoned_memory() const noexcept {
-    return context_.abandoned;
-  }
+  [[nodiscard]] std::vector<Buffer>& abandoned_memory() const noexcept { return work_.abandoned; }
   /// Names the sequence whose step failed.
-  [[nodiscard]] Status named(const Status& done) const { return context_.named("step", done); }
+  [[nodiscard]] Status named(const Status& done) const { return work_.named("step", done); }
 
   [[nodiscard]] bool all_layers_done() const noexcept {
     return next_layer_ == parts_.layers.size();
@@ -165,7 +169,7 @@ class Participant {
   void give_back(const Status& refused, std::size_t blocks, LentStepMemory& memory);
   /// The copy of what a token has selected to the host.
   [[nodiscard]] CopyExtent to_host(const AttendedToken& token) const noexcept {
-    return token.selection.to_host(!context_.traits().estimates_rest);
+    return token.selection.to_host(!plan_.traits().estimates_rest);
   }
   void list_selections(Layer& layer);
   /// Counts the rests that attention has found, which is done.
@@ -173,12 +177,12 @@ class Participant {
   /// Rows of a draft, and of a prompt's end, are indexed before the step has ended.
   [[nodiscard]] bool sends_rows_at_once() const noexcept {
     return (single_tokens() > 1 || parts_.indexes.prompt.is_under_way()) &&
-           !context_.keeps_everything();
+           !plan_.keeps_everything();
   }
   /// Stores new rows that have no room in device memory, after `ready`.
   Status store_on_host(Ticket ready);
   [[nodiscard]] TokenRange new_tokens() const noexcept {
-    return {context_.length, context_.length + tokens_};
+    return {progress_.length(), progress_.length() + tokens_};
   }
   Status note_attention();
   Status copy_to_host(LayerSpan layers, Ticket ready);
@@ -204,7 +208,10 @@ class Participant {
   [[nodiscard]] bool is_draft() const noexcept { return !exact_ && !prompt_ && tokens_ > 1; }
 
   SequenceParts& parts_;
-  SequenceContext& context_;
+  std::mutex& call_;
+  const RuntimePlan& plan_;
+  SequenceProgress& progress_;
+  SequenceWork& work_;
   Layer* layer_ = nullptr;  ///< the one under way
   StepInput input_;
   std::size_t tokens_ = 1;

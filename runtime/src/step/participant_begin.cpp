@@ -5,29 +5,28 @@
 #include <utility>
 
 #include "participant.hpp"
-#include "sequence/sequence_state.hpp"
 #include "terrace/core/bytes.hpp"
 
 namespace terrace {
 
 bool Participant::brings_prompt() const noexcept {
-  const bool unannounced = tokens_ > 1 && !context_.has_decoded && !context_.prompt_given;
-  return context_.in_prompt() || unannounced;
+  const bool unannounced = tokens_ > 1 && !progress_.has_decoded() && !progress_.prompt_given();
+  return progress_.in_prompt() || unannounced;
 }
 
 Status Participant::begin(std::size_t tokens, LentStepMemory& memory) {
-  TERRACE_TRY(context_.require(SequencePhase::idle));
+  TERRACE_TRY(progress_.require(SequencePhase::idle));
   if (tokens == 0) return fail(Errc::invalid_argument, "a step of no token");
-  TERRACE_TRY(context_.check_length(tokens));
-  if (context_.in_prompt() && context_.length + tokens > context_.prompt.end) {
+  TERRACE_TRY(progress_.check_length(tokens));
+  if (progress_.in_prompt() && progress_.length() + tokens > progress_.prompt().end) {
     return fail(Errc::invalid_argument, "{} tokens; the prompt that was announced lacks {}", tokens,
-                context_.prompt.end - context_.length);
+                progress_.prompt().end - progress_.length());
   }
-  const ResolvedBudget before = context_;
+  const SequenceBudget before = progress_.budget();
   const Status begun = begin_tokens(tokens, memory);
   if (begun) return begun;
   // Tokens that do not come decide on nothing.
-  context_.set_budget(before);
+  progress_.restore_budget(before);
   if (begun.error().code != Errc::out_of_memory || tokens == 1) return begun;
   const std::string need = fmt::format("no room for {} tokens in one step, fewer may fit", tokens);
   return tl::unexpected(begun.error().while_doing(need));
@@ -39,11 +38,11 @@ Status Participant::begin_tokens(std::size_t tokens, LentStepMemory& memory) {
   parts_.indexes.prompt.forget();
   prompt_ = brings_prompt();
   // A budget that is a share follows a prompt that was not announced.
-  if (prompt_ && !context_.prompt_comes) context_.forget_budget();
-  context_.resolve_budget(std::max(context_.length + tokens, context_.prompt.end));
+  if (prompt_ && !progress_.prompt_comes()) progress_.forget_budget();
+  progress_.resolve_budget(std::max(progress_.length() + tokens, progress_.prompt().end));
   TERRACE_TRY(make_room_in_lists());
   // Tokens of a prompt that selects leave the window once the prompt is indexed.
-  if (!prompt_ && !context_.prompt_waits()) {
+  if (!prompt_ && !progress_.prompt_waits()) {
     TERRACE_TRY(parts_.recovering(parts_.retention.start_if_due()));
   }
   TERRACE_ASSIGN(bool indexed, has_indexes());
@@ -51,40 +50,41 @@ Status Participant::begin_tokens(std::size_t tokens, LentStepMemory& memory) {
   TERRACE_TRY(parts_.recovering(prepared.map([](bool) {})));
   choose_attention(*prepared);
   if (may_index_prompt(*prepared)) {
-    TERRACE_TRY(parts_.recovering(parts_.indexes.prompt.begin(context_.prompt.end)));
+    TERRACE_TRY(parts_.recovering(parts_.indexes.prompt.begin(progress_.prompt().end)));
   }
   parts_.rows.send_excess_away();
   if (const Status reserved = reserve(memory); !reserved) {
     const bool lacks_memory = reserved.error().code == Errc::out_of_memory;
     if (!parts_.indexes.prompt.is_under_way() || !lacks_memory) return reserved;
     // The prompt is indexed after the step, when the step's own memory is free again.
-    TERRACE_TRY(give_up_indexing(context_.deadline()));
+    TERRACE_TRY(give_up_indexing(work_.deadline));
     TERRACE_TRY(reserve(memory));
   }
   if (is_draft()) parts_.indexes.upkeep.begin_draft();
   parts_.mass.begin_step(!prompt_);
   next_layer_ = 0;
-  context_.compute = nullptr;
+  work_.compute = nullptr;
   gathers_ = false;
-  context_.phase = SequencePhase::step;
+  progress_.begin_step();
+  parts_.memory.note_use();
   return {};
 }
 
 Status Participant::make_room_in_lists() {
-  const std::size_t rows = context_.split_at(context_.length + tokens_ - 1).selected;
-  if (rows <= context_.list_rows()) return {};
+  const std::size_t rows = progress_.split_at(progress_.length() + tokens_ - 1).selected;
+  if (rows <= progress_.list_rows()) return {};
   // Work of earlier steps reads the lists that are about to be replaced.
   for (const auto& layer : parts_.layers) TERRACE_TRY(layer->cache->await_changes());
   if (!parts_.come_to_rest()) {
     return fail(Errc::not_ready, "copies are still under way; try again");
   }
   for (const auto& layer : parts_.layers) layer->forget_tokens();
-  context_.list_room = context_.runtime.room_for(rows);
+  progress_.grow_lists(rows);
   return {};
 }
 
 bool Participant::may_use_indexes() const noexcept {
-  return context_.options().until_ready == UntilReady::wait ||
+  return plan_.options.until_ready == UntilReady::wait ||
          (parts_.indexes.builder.ready() && parts_.retention.ready());
 }
 
@@ -98,72 +98,72 @@ Result<bool> Participant::has_indexes() {
 }
 
 Result<bool> Participant::prepare(bool indexed) {
-  if (indexed && context_.prompt_waits()) {
+  if (indexed && progress_.prompt_waits()) {
     TERRACE_TRY(index_prompt());
     if (!prompt_) TERRACE_TRY(parts_.retention.start_if_due());
     TERRACE_ASSIGN(indexed, has_indexes());
   }
   // In the middle of a draft, no memory can be taken from other sequences.
   if (indexed && tokens_ > 1 && !prompt_) {
-    TERRACE_TRY(context_.reclaiming(
-        [&] { return parts_.indexes.room.reserve(context_.length + tokens_); }));
+    TERRACE_TRY(parts_.memory.make_room(
+        [&] { return parts_.indexes.room.reserve(progress_.length() + tokens_); }));
   }
   if (indexed && !parts_.indexes.room.ready) {
     TERRACE_TRY(parts_.indexes.prepare());
     TERRACE_ASSIGN(indexed, has_indexes());
   }
   const bool caches = parts_.cache.joined();
-  const TimePoint begin = context_.clock().now();
+  const TimePoint begin = work_.clock().now();
   if (caches) TERRACE_TRY(parts_.cache.fit());
   parts_.rows.hand_over_passed();
-  if (caches) context_.count_upkeep(begin);
+  if (caches) work_.count_upkeep(begin);
   return indexed;
 }
 
 bool Participant::may_index_prompt(bool indexed) const noexcept {
   const bool is_last =
-      prompt_ && context_.in_prompt() && context_.length + tokens_ == context_.prompt.end;
-  return is_last && indexed && exact_ && !context_.keeps_everything();
+      prompt_ && progress_.in_prompt() && progress_.length() + tokens_ == progress_.prompt().end;
+  return is_last && indexed && exact_ && !plan_.keeps_everything();
 }
 
 void Participant::choose_attention(bool indexed) noexcept {
-  if (prompt_ && context_.length == context_.prompt.begin) {
+  if (prompt_ && progress_.length() == progress_.prompt().begin) {
     const auto has_index = [&](const auto& layer) {
-      return context_.is_dense(layer->number) || !layer->index.image.coverage.tokens().empty();
+      return plan_.is_dense(layer->number) || !layer->index.image.coverage.tokens().empty();
     };
-    context_.prompt_selects = indexed && context_.selects() && context_.list_rows() > 0 &&
-                              context_.options().prompts == PromptAttention::retrieved &&
-                              std::ranges::all_of(parts_.layers, has_index);
+    progress_.note_prompt_selects(indexed && plan_.selects() && progress_.list_rows() > 0 &&
+                                  plan_.options.prompts == PromptAttention::retrieved &&
+                                  std::ranges::all_of(parts_.layers, has_index));
   }
-  exact_ = !indexed || (prompt_ && !context_.prompt_selects);
-  if (context_.drops()) exact_ = must_attend_exactly();
+  exact_ = !indexed || (prompt_ && !progress_.prompt_selects());
+  if (plan_.drops()) exact_ = must_attend_exactly();
 }
 
 bool Participant::must_attend_exactly() const noexcept {
   // Tokens that were dropped cannot be attended to any more.
-  if (context_.retained_end > 0) return false;
-  const std::size_t last = context_.length + tokens_ - 1;
-  return prompt_ || context_.undecided_from(last) > context_.sinks_at(last).end;
+  if (progress_.retained_end() > 0) return false;
+  const std::size_t last = progress_.length() + tokens_ - 1;
+  return prompt_ || progress_.undecided_from(last) > progress_.sinks_at(last).end;
 }
 
 bool Participant::may_store_on_host() const noexcept {
-  return prompt_ && exact_ && !context_.keeps_everything();
+  return prompt_ && exact_ && !plan_.keeps_everything();
 }
 
 bool Participant::may_stream(const Layer& layer) const {
-  const std::size_t length = context_.length + tokens_;
+  const std::size_t length = progress_.length() + tokens_;
   // A budget that is dealt anew may need blocks that are not there.
-  if (!layer.rows.all_on_device(context_.length / context_.block_tokens())) return true;
-  const auto blocks = std::views::iota(std::size_t{0}, divide_up(length, context_.block_tokens()));
+  if (!layer.rows.all_on_device(progress_.length() / plan_.block_tokens())) return true;
+  const auto blocks = std::views::iota(std::size_t{0}, divide_up(length, plan_.block_tokens()));
   return !std::ranges::all_of(blocks,
                               [&](std::size_t block) { return layer.needs_block(block, length); });
 }
 
 Status Participant::reserve_tiles(LentStepMemory& memory) {
-  const std::size_t blocks = divide_up(context_.length + tokens_, context_.block_tokens());
+  const std::size_t blocks = divide_up(progress_.length() + tokens_, plan_.block_tokens());
   const auto streamed =
       std::ranges::count_if(parts_.layers, [&](const auto& layer) { return may_stream(*layer); });
-  TERRACE_TRY(memory.reserve_room(tokens_, streamed == 0 ? 0 : blocks * context_.block_tokens()));
+  TERRACE_TRY(memory.reserve_room(tokens_, streamed == 0 ? 0 : blocks * plan_.block_tokens()));
   return memory.reserve_tables(static_cast<std::size_t>(streamed), blocks);
 }
 
@@ -171,7 +171,7 @@ void Participant::give_back(const Status& refused, std::size_t blocks, LentStepM
   memory.begin_member_in_least_room();
   parts_.rows.trim(blocks);
   static_cast<void>(parts_.recovering(refused));
-  context_.journal.note_loss();
+  work_.journal.note_loss();
   // Buffers sized for so many tokens are too large for smaller steps and other sequences.
   if (refused.error().code != Errc::out_of_memory || tokens_ == 1) return;
   if (!parts_.come_to_rest()) return;
@@ -183,9 +183,9 @@ void Participant::give_back(const Status& refused, std::size_t blocks, LentStepM
 }
 
 Status Participant::try_reserve(LentStepMemory& memory) {
-  const std::size_t length = context_.length + tokens_;
-  const std::size_t block = context_.length / context_.block_tokens();
-  const std::size_t end = divide_up(length, context_.block_tokens());
+  const std::size_t length = progress_.length() + tokens_;
+  const std::size_t block = progress_.length() / plan_.block_tokens();
+  const std::size_t end = divide_up(length, plan_.block_tokens());
   TERRACE_TRY(memory.reserve_queries(tokens_));
   TERRACE_TRY(parts_.rows.reserve_positions(length));
   TERRACE_TRY(parts_.rows.own_blocks(block, end));
@@ -209,7 +209,7 @@ Status Participant::try_reserve(LentStepMemory& memory) {
 
 Status Participant::reserve(LentStepMemory& memory) {
   const std::size_t blocks = parts_.rows.blocks();
-  const std::size_t length = context_.length + tokens_;
+  const std::size_t length = progress_.length() + tokens_;
   for (const auto& layer : parts_.layers) {
     layer->reserve_tokens(std::max<std::size_t>(1, single_tokens()));
   }
@@ -227,7 +227,7 @@ Status Participant::reserve(LentStepMemory& memory) {
   memory.promise();
   if (may_store_on_host()) parts_.place_prompt(length);
   // Mapping memory takes longer than a step.
-  if (prompt_ && length >= context_.prompt.end) parts_.cache.reserve_blocks(length);
+  if (prompt_ && length >= progress_.prompt().end) parts_.cache.reserve_blocks(length);
   parts_.indexes.room.ready = false;
   // Tokens after the first one may have something to select where the first one has nothing.
   if (single_tokens() < 2) return {};

@@ -18,7 +18,7 @@ Step::State::State(std::shared_ptr<RuntimeState> runtime, Queue& compute,
       runtime_(*kept_runtime_),
       compute_(compute),
       options_(options),
-      memory_(runtime_),
+      memory_(runtime_.plan, *runtime_.backend, runtime_.pools.steps),
       batch_(runtime_, memory_) {}
 
 Status Step::State::check_members(std::span<const StepMember> members) const {
@@ -30,11 +30,11 @@ Status Step::State::check_members(std::span<const StepMember> members) const {
     if (members[i].sequence == nullptr) {
       return fail(Errc::invalid_argument, "begin_step: member {} has no sequence", i);
     }
-    const SequenceContext& context = state_of(*members[i].sequence).parts.context;
-    if (&context.runtime != &runtime_) {
+    SequenceState& sequence = state_of(*members[i].sequence);
+    if (&sequence.runtime() != &runtime_) {
       return fail(Errc::invalid_argument,
                   "begin_step: member {}, sequence {} of its runtime, is of another runtime", i,
-                  index(context.id));
+                  index(sequence.parts.work.id));
     }
     if (members[i].tokens > max_positions - tokens) {
       return fail(Errc::invalid_argument,
@@ -87,7 +87,7 @@ Step::State::~State() {
 Status Step::State::check(std::string_view call, const StepTensors& tensors) const {
   if (ended_) return fail(Errc::invalid_argument, "{}: the step has ended", call);
   TERRACE_TRY(runtime_.check_open("the step"));
-  const Status kv = check_kv(runtime_.shape(), tensors.kv, token_count());
+  const Status kv = check_kv(runtime_.plan.shape(), tensors.kv, token_count());
   if (!kv) return tl::unexpected(kv.error().while_doing(call));
   if (tensors.speculated_query != nullptr && tensors.speculated_query_stride == 0) {
     return fail(Errc::invalid_argument, "{}: speculated_query has no stride", call);
@@ -100,7 +100,7 @@ Status Step::State::check(std::string_view call, const StepTensors& tensors) con
 }
 
 Status Step::State::check_outputs(const StepTensors& tensors) const {
-  const KvShape& shape = runtime_.shape();
+  const KvShape& shape = runtime_.plan.shape();
   const TokenVectors outputs{tensors.output, tensors.output_stride};
   TERRACE_TRY(terrace::check_outputs(shape, outputs, tensors.dtype, token_count()));
   // Types other than f32 are converted into memory of the step's own.
@@ -114,7 +114,7 @@ Status Step::State::check_outputs(const StepTensors& tensors) const {
 
 Status Step::State::check_queries(std::string_view call, const StepTensors& tensors) const {
   const Status queries = terrace::check_queries(
-      runtime_.shape(), {tensors.query, tensors.query_stride}, tensors.dtype, token_count());
+      runtime_.plan.shape(), {tensors.query, tensors.query_stride}, tensors.dtype, token_count());
   if (queries) return {};
   return tl::unexpected(queries.error().while_doing(call));
 }
@@ -196,7 +196,7 @@ Status Step::State::enqueue_converted(LayerId layer, const StepTensors& tensors)
 }
 
 Status Step::State::check_gather(std::size_t views) const {
-  TERRACE_TRY(Participant::check_gathers(runtime_));
+  TERRACE_TRY(Participant::check_gathers(runtime_.plan));
   if (views != tokens_.size()) {
     return fail(Errc::invalid_argument, "gather: {} views for {} sequences", views, tokens_.size());
   }
@@ -226,7 +226,7 @@ Status Step::State::gather(LayerId layer, const StepTensors& given, std::span<Kv
 }
 
 Status Step::State::append(LayerId layer, const StepTensors& given) {
-  TERRACE_TRY(Participant::check_appends(runtime_));
+  TERRACE_TRY(Participant::check_appends(runtime_.plan));
   StepTensors tensors = given;
   tensors.query = nullptr;
   tensors.output = nullptr;
@@ -260,7 +260,7 @@ Result<Ticket> Step::State::convert(const Converting& tokens) {
   for (std::size_t i = 0; i < places_.size(); ++i) {
     if (!batch_.members()[i].status) continue;
     ConvertQueries& one = conversions_.emplace_back(tokens.all);
-    one.shape = runtime_.shape();
+    one.shape = runtime_.plan.shape();
     one.source += tokens.from[i] * tokens.all.source_stride;
     one.target += tokens.to[i] * tokens.all.target_stride;
     one.tokens = tokens_[places_[i]];

@@ -86,7 +86,7 @@ Status StepBatch::select(std::size_t number, Queue& compute) {
   list_selecting(number, compute);
   if (selecting_.empty()) return {};
   const Ops& ops = runtime_.backend->ops();
-  TERRACE_ASSIGN(Ticket selected, runtime_.policy->select(selects_, compute, ops));
+  TERRACE_ASSIGN(Ticket selected, runtime_.plan.policy->select(selects_, compute, ops));
   if (any_selecting(&Participant::streams_index)) {
     TERRACE_ASSIGN(selected, compute.record());
   }
@@ -232,7 +232,7 @@ void StepBatch::end(std::span<const std::size_t> accepted) {
   // Upkeep goes first: its copies run while samples are computed.
   for_each_member([](Participant& one, std::size_t) { return one.count_mass(); });
   // A queue that stands still holds all of them up, but not one after the other.
-  const Deadline all(runtime_.options.deadline);
+  const Deadline all(runtime_.plan.options.deadline);
   for_each_member([&](Participant& one, std::size_t i) {
     const std::lock_guard lock(one.mutex());
     return one.conclude(accepted[i], all.left());
@@ -244,7 +244,7 @@ void StepBatch::end(std::span<const std::size_t> accepted) {
 }
 
 void StepBatch::give_up() {
-  const Deadline all(runtime_.options.deadline);
+  const Deadline all(runtime_.plan.options.deadline);
   for (Member& member : members_) abandon(member, all.left());
   end_step();
 }

@@ -17,7 +17,7 @@ class StepBatch {
   };
 
   StepBatch(RuntimeState& runtime, LentStepMemory& memory) noexcept
-      : runtime_(runtime), memory_(memory), tiles_(runtime, memory) {}
+      : runtime_(runtime), memory_(memory), tiles_(runtime.plan, memory) {}
 
   /// A new step begins, of the members that are added. Further steps of as many members allocate
   /// nothing.

@@ -59,7 +59,7 @@ class Step::State {
   [[nodiscard]] std::size_t token_count() const noexcept;
   /// Numbers of a query token.
   [[nodiscard]] std::size_t numbers() const noexcept {
-    return runtime_.shape().query_heads * runtime_.shape().head_dim;
+    return runtime_.plan.shape().query_heads * runtime_.plan.shape().head_dim;
   }
   [[nodiscard]] Status check_accepted(std::span<const std::size_t> accepted) const;
   void give_up();

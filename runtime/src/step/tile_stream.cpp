@@ -11,13 +11,13 @@ void TileStream::end_step() noexcept { stages_ = {}; }
 
 Result<BlockTable> TileStream::place_blocks(const Layer& layer, std::size_t blocks,
                                             Queue& compute) {
-  const std::size_t block_tokens = runtime_.options.block_tokens;
+  const std::size_t block_tokens = plan_.options.block_tokens;
   if (layer.rows.all_on_device(blocks)) return layer.rows.device_table();
   TERRACE_ASSIGN(const StepMemory::Table* const table, memory_.next_table(blocks));
   const std::size_t of_tile = memory_.tile_tokens() / block_tokens;
   for (std::size_t block = 0; block < blocks; ++block) {
     std::byte* const staged =
-        memory_.get().tiles[block / of_tile % 2].data() + block % of_tile * runtime_.block_bytes();
+        memory_.get().tiles[block / of_tile % 2].data() + block % of_tile * plan_.block_bytes();
     table->host.as<std::byte*>()[block] =
         layer.rows.absent(block) ? staged : layer.rows.on_device(block);
   }
@@ -30,9 +30,9 @@ Status TileStream::bring_tile(const Passage& passage, std::size_t tile) {
   Stage& stage = stage_of(tile);
   if (stage.tile == tile) return {};
   const LayerRows& rows = passage.layer.rows;
-  const std::size_t size = memory_.tile_tokens() / runtime_.options.block_tokens;
+  const std::size_t size = memory_.tile_tokens() / plan_.options.block_tokens;
   const std::size_t end =
-      std::min(divide_up(passage.end, runtime_.options.block_tokens), (tile + 1) * size);
+      std::min(divide_up(passage.end, plan_.options.block_tokens), (tile + 1) * size);
   blocks_.clear();
   for (std::size_t block = tile * size; block < end; ++block) {
     if (rows.absent(block)) blocks_.push_back(static_cast<std::uint32_t>(block));
@@ -41,11 +41,10 @@ Status TileStream::bring_tile(const Passage& passage, std::size_t tile) {
   TERRACE_ASSIGN(const HostRows on_host, passage.layer.host_rows(blocks_));
   extents_.clear();
   for (const std::uint32_t block : blocks_) {
-    std::byte* const to =
-        memory_.get().tiles[tile % 2].data() + block % size * runtime_.block_bytes();
-    extents_.push_back({to, on_host.page(block), runtime_.block_bytes()});
+    std::byte* const to = memory_.get().tiles[tile % 2].data() + block % size * plan_.block_bytes();
+    extents_.push_back({to, on_host.page(block), plan_.block_bytes()});
   }
-  Queue& refill = passage.context.lanes.refill();
+  Queue& refill = passage.work.lanes.refill();
   TERRACE_TRY(refill.wait_for(stage.read));
   TERRACE_TRY(refill.wait_for(stage.copied));  // another member's copy, which was never read
   // New rows may be on their way there.
@@ -54,19 +53,18 @@ Status TileStream::bring_tile(const Passage& passage, std::size_t tile) {
   stage.tile = tile;
   // Host pages are read until the last tile has been copied.
   passage.layer.tickets().refilled = stage.copied;
-  passage.context.counters.bytes.streamed += extents_.size() * runtime_.block_bytes();
+  passage.work.counters.bytes.streamed += extents_.size() * plan_.block_bytes();
   return passage.compute.wait_for(stage.copied);
 }
 
-Result<Ticket> TileStream::attend(SequenceContext& context, Layer& layer,
-                                  const ExactQueries& queries, Queue& compute,
-                                  const AttentionWeights* weights) {
+Result<Ticket> TileStream::attend(SequenceWork& work, Layer& layer, const ExactQueries& queries,
+                                  Queue& compute, const AttentionWeights* weights) {
   const std::size_t end = queries.first + queries.tokens;
   TERRACE_ASSIGN(const BlockTable table,
-                 place_blocks(layer, divide_up(end, context.block_tokens()), compute));
+                 place_blocks(layer, divide_up(end, plan_.block_tokens()), compute));
   for (Stage& stage : stages_) stage.tile = none;
-  const Passage passage{context, layer, table, end, compute};
-  const Ops& ops = context.backend().ops();
+  const Passage passage{work, layer, table, end, compute};
+  const Ops& ops = work.backend.ops();
   Ticket attended;
   for (std::size_t begin = 0; begin < queries.tokens;) {
     ExactQueries some = queries;
@@ -92,17 +90,17 @@ Result<Ticket> TileStream::attend(SequenceContext& context, Layer& layer,
 
 Result<Ticket> TileStream::pass_tiles(const Passage& passage, const ExactQueries& queries,
                                       UseTile use) {
-  const std::size_t block_tokens = runtime_.options.block_tokens;
+  const std::size_t block_tokens = plan_.options.block_tokens;
   const std::size_t end = queries.first + queries.tokens;
   const std::size_t size = memory_.tile_tokens();
-  TileAttention tile{.shape = runtime_.shape(),
+  TileAttention tile{.shape = plan_.shape(),
                      .query = queries.query,
                      .query_stride = queries.query_stride,
                      .tokens = queries.tokens,
                      .state = memory_.get().state.as<float>(),
                      .first = true,
                      .output_stride = queries.output_stride,
-                     .scale = runtime_.shape().logit_scale()};
+                     .scale = plan_.shape().logit_scale()};
   Ticket used;
   for (std::size_t begin = 0; begin < end; begin += size) {
     const std::size_t tile_end = std::min(begin + size, end);

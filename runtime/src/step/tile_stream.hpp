@@ -15,8 +15,7 @@
 namespace terrace {
 
 class Layer;
-class RuntimeState;
-struct SequenceContext;
+struct SequenceWork;
 
 /// Query tokens of one sequence in a layer: queries of positions [first, first + tokens).
 struct ExactQueries {
@@ -32,15 +31,15 @@ struct ExactQueries {
 class TileStream {
  public:
   /// `memory` has room for tiles, and for the state of some queries, whenever something attends.
-  TileStream(RuntimeState& runtime, LentStepMemory& memory) noexcept
-      : runtime_(runtime), memory_(memory) {}
+  TileStream(const RuntimePlan& plan, LentStepMemory& memory) noexcept
+      : plan_(plan), memory_(memory) {}
 
   /// Enqueues attention of the queries over all rows up to their own, as many queries at a time as
   /// `memory` has state for. New rows are in device memory once work before on `compute` is done,
   /// or on the host once the layer's tickets().offloaded is. Adds the queries' attention weights to
   /// `weights`, whose columns are positions, if it is not null.
   /// Returns the ticket of the last tile. Errors: out_of_memory, those of queues.
-  Result<Ticket> attend(SequenceContext& context, Layer& layer, const ExactQueries& queries,
+  Result<Ticket> attend(SequenceWork& work, Layer& layer, const ExactQueries& queries,
                         Queue& compute, const AttentionWeights* weights = nullptr);
 
   /// The step's memory has been given back, or left.
@@ -57,7 +56,7 @@ class TileStream {
 
   /// A layer whose rows pass.
   struct Passage {
-    SequenceContext& context;
+    SequenceWork& work;
     Layer& layer;
     BlockTable table;  ///< of all blocks, as they lie while their tile is there
     std::size_t end;   ///< of the rows
@@ -72,7 +71,7 @@ class TileStream {
   Status bring_tile(const Passage& passage, std::size_t tile);
   [[nodiscard]] Stage& stage_of(std::size_t tile) noexcept { return stages_[tile % 2]; }
 
-  RuntimeState& runtime_;
+  const RuntimePlan& plan_;
   LentStepMemory& memory_;
   std::array<Stage, 2> stages_;
   std::vector<std::uint32_t> blocks_;

@@ -5,17 +5,18 @@
 #include <memory>
 #include <span>
 
+#include "sequence_services.hpp"
 #include "terrace/core/backend.hpp"
 #include "terrace/core/retrieval.hpp"
 
 namespace terrace {
 
 class Layer;
-struct SequenceContext;
 
 class Workspace {
  public:
-  explicit Workspace(SequenceContext& context) noexcept : context_(context) {}
+  explicit Workspace(const SequenceServices& services) noexcept
+      : plan_(services.plan), progress_(services.progress), work_(services.work) {}
 
   /// Makes room for the step of a sequence of `length` tokens, its own included; layers get memory
   /// for their selections, too. Errors: out_of_memory, not_ready, those of queues.
@@ -44,7 +45,9 @@ class Workspace {
   Status reserve_pseudo_entries(std::size_t length);
   Status reserve_candidates(std::size_t length);
 
-  SequenceContext& context_;
+  const RuntimePlan& plan_;
+  const SequenceProgress& progress_;
+  SequenceWork& work_;
   Buffer staging_;     ///< [lists * selected] rows; unless a layer's cache has its own
   Buffer rows_;        ///< [lists, selected] row pointers
   Buffer missed_;      ///< [lists * selected] MissedRow

@@ -1,4 +1,4 @@
-#include "lanes.hpp"
+#include "work/lanes.hpp"
 
 #include <gtest/gtest.h>
 

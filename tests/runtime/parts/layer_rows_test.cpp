@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "runtime/scenario.hpp"
-#include "runtime_state.hpp"
 
 namespace terrace {
 namespace {
@@ -12,12 +11,7 @@ using testing::Scenario;
 
 class Rows : public ::testing::Test {
  protected:
-  Rows()
-      : runtime_(
-            RuntimeState::create(scenario_.runtime, testing::make_scenario_backend({})).value()),
-        rows_(*runtime_) {
-    EXPECT_TRUE(rows_.reserve(6).has_value());
-  }
+  Rows() { EXPECT_TRUE(rows_.reserve(6).has_value()); }
   ~Rows() override {
     for (std::size_t block = 0; block < rows_.blocks(); ++block) rows_.release(block);
     rows_.release_spare_slots();
@@ -27,18 +21,22 @@ class Rows : public ::testing::Test {
     return HostRows(rows, {}).page(block);
   }
 
-  void put(std::size_t block, BlockPlace place) {
-    rows_.put(block, runtime_->take_spare_block().value(), place);
-  }
+  LayerRows make_rows() { return {plan_, *backend_, *pool_, *host_}; }
+
+  void put(std::size_t block, BlockPlace place) { rows_.put(block, pool_->take().value(), place); }
 
   Scenario scenario_;
-  std::unique_ptr<RuntimeState> runtime_;
-  LayerRows rows_;
+  const std::unique_ptr<Backend> backend_ = testing::make_scenario_backend({});
+  const RuntimePlan plan_ = RuntimePlan::make(scenario_.runtime).value();
+  const std::unique_ptr<BlockPool> pool_ =
+      BlockPool::create(*backend_, plan_.block_bytes()).value();
+  const std::unique_ptr<HostTier> host_ = HostTier::open(plan_, *backend_).value();
+  LayerRows rows_ = make_rows();
 };
 
 TEST_F(Rows, HaveAPageEachAndNoDeviceMemoryAtFirst) {
   EXPECT_EQ(rows_.blocks(), 6U);
-  EXPECT_EQ(runtime_->pages().pages_in_use(), 6U);
+  EXPECT_EQ(host_->pages().pages_in_use(), 6U);
   for (std::size_t block = 0; block < 6; ++block) {
     EXPECT_TRUE(rows_.absent(block));
     EXPECT_NE(page_of(rows_, block), nullptr);
@@ -80,15 +78,15 @@ TEST_F(Rows, GiveMemoryBackToTheRuntime) {
   rows_.release(1);
   rows_.release(1);  // an absent block stays as it is
   EXPECT_TRUE(rows_.absent(1));
-  EXPECT_TRUE(runtime_->trim_pools());
-  EXPECT_EQ(runtime_->block_pool_bytes(), 0U);
+  EXPECT_TRUE(pool_->trim());
+  EXPECT_EQ(pool_->reserved_bytes(), 0U);
 }
 
 TEST_F(Rows, ShareTheirPagesUntilOneIsWritten) {
   page_of(rows_, 3)[0] = std::byte{42};
-  LayerRows twin(*runtime_);
+  LayerRows twin = make_rows();
   ASSERT_TRUE(twin.share(rows_).has_value());
-  EXPECT_EQ(runtime_->pages().pages_in_use(), 6U);
+  EXPECT_EQ(host_->pages().pages_in_use(), 6U);
   EXPECT_EQ(page_of(twin, 3), page_of(rows_, 3));
   EXPECT_TRUE(rows_.is_shared(3));
   EXPECT_FALSE(rows_.is_shared(6));  // no such page
@@ -99,13 +97,13 @@ TEST_F(Rows, ShareTheirPagesUntilOneIsWritten) {
   EXPECT_FALSE(rows_.is_shared(3));
   EXPECT_TRUE(rows_.is_shared(2));
   twin.close();
-  EXPECT_EQ(runtime_->pages().pages_in_use(), 6U);
+  EXPECT_EQ(host_->pages().pages_in_use(), 6U);
 }
 
 TEST_F(Rows, ForgetBlocksBehindTheirEnd) {
   rows_.trim(4);
   EXPECT_EQ(rows_.blocks(), 4U);
-  EXPECT_EQ(runtime_->pages().pages_in_use(), 4U);
+  EXPECT_EQ(host_->pages().pages_in_use(), 4U);
   ASSERT_TRUE(rows_.reserve(5).has_value());
   EXPECT_TRUE(rows_.absent(4));
 }

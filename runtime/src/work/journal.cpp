@@ -1,4 +1,4 @@
-#include "journal.hpp"
+#include "work/journal.hpp"
 
 #include <utility>
 

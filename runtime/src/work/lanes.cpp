@@ -1,4 +1,4 @@
-#include "lanes.hpp"
+#include "work/lanes.hpp"
 
 #include "terrace/core/clock.hpp"
 
@@ -37,6 +37,13 @@ Lanes::Rest Lanes::settle(Queue* compute, Duration patience) const {
     if (queue != nullptr) clear(*queue);
   }
   return rest;
+}
+
+Status check_compute(Backend& backend, Queue& compute) {
+  if (&compute.threads() == &backend.device_threads()) return {};
+  return fail(Errc::invalid_argument,
+              "queue {} is not one of this runtime's device; make it with Runtime::backend()",
+              compute.name());
 }
 
 }  // namespace terrace

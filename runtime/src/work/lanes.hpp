@@ -9,6 +9,10 @@
 
 namespace terrace {
 
+/// Errors: invalid_argument: no queue of the backend's device. The backend does not know tickets or
+/// memory of other devices.
+[[nodiscard]] Status check_compute(Backend& backend, Queue& compute);
+
 class Lanes {
  public:
   /// `refreshes`: whether indexes are built anew in the background.

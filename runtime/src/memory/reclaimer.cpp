@@ -1,7 +1,7 @@
-#include "reclaimer.hpp"
+#include "memory/reclaimer.hpp"
 
-#include "runtime_state.hpp"
-#include "sequence/sequence_state.hpp"
+#include <algorithm>
+
 #include "terrace/core/bytes.hpp"
 
 namespace terrace {
@@ -12,18 +12,19 @@ bool lacks(Tier tier, const Status& reserved) noexcept {
          reserved.error().lacks == tier;
 }
 
-constexpr auto spill_if_idle = [](SequenceState& sequence) {
+constexpr auto spill_if_idle = [](MemoryHolder& sequence) {
   return sequence.is_idle() && sequence.spill_one();
 };
 
 }  // namespace
 
-void Reclaimer::enter(SequenceState& sequence) {
+void Reclaimer::enter(MemoryHolder& sequence) {
   const std::lock_guard lock(mutex_);
+  sequence.last_used_ = ++uses_;
   sequences_.push_back(&sequence);
 }
 
-void Reclaimer::leave(SequenceState& sequence) {
+void Reclaimer::leave(MemoryHolder& sequence) {
   {
     const std::lock_guard lock(mutex_);
     std::erase(sequences_, &sequence);
@@ -31,12 +32,17 @@ void Reclaimer::leave(SequenceState& sequence) {
   const std::lock_guard last(sequence.mutex);
 }
 
-Status Reclaimer::make_room(SequenceState& requester, FunctionRef<Status()> reserve) {
+void Reclaimer::note_use(MemoryHolder& sequence) {
+  const std::lock_guard lock(mutex_);
+  sequence.last_used_ = ++uses_;
+}
+
+Status Reclaimer::make_room(MemoryHolder& requester, FunctionRef<Status()> reserve) {
   Status reserved = make_spare_room(reserve);
   for (;;) {
     if (lacks(Tier::device, reserved)) {
       if (!spill(requester)) return reserved;
-    } else if (lacks(Tier::host, reserved) && runtime_.mover() != nullptr) {
+    } else if (lacks(Tier::host, reserved) && host_.has_store()) {
       const Status sent = send_rows_away(requester);
       if (!sent) return tl::unexpected(reserved.error().while_doing(sent.error().message()));
     } else {
@@ -46,72 +52,89 @@ Status Reclaimer::make_room(SequenceState& requester, FunctionRef<Status()> rese
   }
 }
 
+Result<std::byte*> Reclaimer::take_block(MemoryHolder& requester) {
+  std::byte* block = nullptr;
+  const auto take = [&]() -> Status {
+    TERRACE_ASSIGN(block, pools_.blocks->take());
+    return {};
+  };
+  const Status taken = make_room(requester, take);
+  if (taken) return block;
+  return tl::unexpected(taken.error().while_doing("rows that are attended to"));
+}
+
 Status Reclaimer::make_spare_room(FunctionRef<Status()> reserve) {
   Status reserved = reserve();
   // Once: what a failed try gives back to the pools could be trimmed for ever.
-  if (lacks(Tier::host, reserved) && runtime_.release_step_memory()) reserved = reserve();
-  if (lacks(Tier::device, reserved) && runtime_.trim_pools()) reserved = reserve();
+  if (lacks(Tier::host, reserved) && pools_.steps.release()) reserved = reserve();
+  if (lacks(Tier::device, reserved) && pools_.trim()) reserved = reserve();
   return reserved;
 }
 
 bool Reclaimer::exceeds_limit(Tier tier) const noexcept {
-  const MemoryUsage usage = runtime_.backend->memory(tier);
+  const MemoryUsage usage = backend_.memory(tier);
   return usage.in_use > usage.limit;
 }
 
 Status Reclaimer::shrink(Tier tier) {
-  const auto take = [&](SequenceState& other) {
+  const auto take = [&](MemoryHolder& other) {
     if (tier == Tier::device) return spill_if_idle(other);
     return other.may_send_rows_away() && other.send_rows_away(/*patient=*/false).value_or(0) > 0;
   };
-  bool may_take = tier == Tier::device || runtime_.mover() != nullptr;
+  bool may_take = tier == Tier::device || host_.has_store();
   do {
-    runtime_.trim_pools();
-    runtime_.pages().trim();
+    pools_.trim();
+    host_.pages().trim();
     if (!exceeds_limit(tier)) return {};
     may_take = may_take && take_from_other(nullptr, take);
   } while (may_take);
-  const MemoryUsage usage = runtime_.backend->memory(tier);
+  const MemoryUsage usage = backend_.memory(tier);
   return fail(Errc::out_of_memory, "{}.memory is {}, {} in use: close or pause a sequence",
               to_string(tier), format_size(usage.limit), format_size(usage.in_use));
 }
 
-bool Reclaimer::spill(SequenceState& requester) {
+bool Reclaimer::spill(MemoryHolder& requester) {
   const bool spilled = requester.spill_one() || take_from_other(&requester, spill_if_idle);
-  runtime_.trim_pools();
+  pools_.trim();
   return spilled;
 }
 
-Status Reclaimer::send_rows_away(SequenceState& requester) {
+Status Reclaimer::send_rows_away(MemoryHolder& requester) {
   Status refused = fail(Errc::out_of_memory, "all rows on the host are in use");
-  const auto send = [&](SequenceState& sequence, bool patient) {
+  const auto send = [&](MemoryHolder& sequence, bool patient) {
     const Result<std::size_t> sent = sequence.send_rows_away(patient);
     if (!sent) refused = tl::unexpected(sent.error());
     return sent.value_or(0) > 0;
   };
   const bool any = send(requester, /*patient=*/false) ||
                    take_from_other(&requester,
-                                   [&](SequenceState& other) {
+                                   [&](MemoryHolder& other) {
                                      return other.may_send_rows_away() && send(other, false);
                                    }) ||
                    send(requester, /*patient=*/true);
   return any ? Status{} : refused;
 }
 
-bool Reclaimer::take_from_other(const SequenceState* requester,
-                                FunctionRef<bool(SequenceState&)> take) {
-  for (std::size_t i = 0;; ++i) {
+bool Reclaimer::take_from_other(const MemoryHolder* requester,
+                                FunctionRef<bool(MemoryHolder&)> take) {
+  std::vector<MemoryHolder*> others;
+  {
+    const std::lock_guard lock(mutex_);
+    others = sequences_;
+    std::ranges::sort(others, {}, [](const MemoryHolder* other) { return other->last_used_; });
+  }
+  return std::ranges::any_of(others, [&](MemoryHolder* other) {
     std::unique_lock<std::mutex> call;
-    SequenceState* other = nullptr;
     {
       const std::lock_guard lock(mutex_);
-      if (i >= sequences_.size()) return false;
-      other = sequences_[i];
-      // A call of its own is under way otherwise. Once it is taken the sequence cannot go.
-      if (other != requester) call = std::unique_lock(other->mutex, std::try_to_lock);
+      // It may have gone meanwhile. A call of its own may be under way; once that is taken the
+      // sequence cannot go.
+      if (other == requester || std::ranges::find(sequences_, other) == sequences_.end())
+        return false;
+      call = std::unique_lock(other->mutex, std::try_to_lock);
     }
-    if (call.owns_lock() && take(*other)) return true;
-  }
+    return call.owns_lock() && take(*other);
+  });
 }
 
 }  // namespace terrace

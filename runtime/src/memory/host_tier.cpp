@@ -1,0 +1,64 @@
+#include "memory/host_tier.hpp"
+
+#include <utility>
+
+#include "terrace/offload/tier_store.hpp"
+
+namespace terrace {
+
+Result<HostTier::OpenedStore> HostTier::open_store(const RuntimePlan& plan) {
+  const RowsBelowHost& below = plan.options.below_host;
+  OpenedStore opened{.store = below.store, .owner = below.owner};
+  if (plan.keeps_everything()) return opened;
+  const tiers::ChunkLibraryOptions library{
+      .store = below.store, .deadline = plan.deadline(), .seed = plan.options.seed};
+  if (below.store != nullptr) {
+    if (!plan.options.prefixes.model.empty()) {
+      TERRACE_ASSIGN(opened.chunks, tiers::ChunkLibrary::share(library));
+    }
+    return opened;
+  }
+  if (below.file.empty()) return opened;
+  auto chunks = tiers::ChunkLibrary::open_file(
+      {.path = below.file, .bytes = below.file_bytes, .page_bytes = plan.block_bytes()}, library);
+  if (!chunks) return tl::unexpected(chunks.error().while_doing("tier.nvme"));
+  opened.chunks = std::move(*chunks);
+  opened.store = opened.chunks->store();
+  // Other runtimes of the process may have the same file.
+  static std::atomic<std::uint64_t> runtimes{0};
+  opened.owner = runtimes.fetch_add(1, std::memory_order_relaxed);
+  return opened;
+}
+
+std::function<bool(std::uint64_t bytes)> HostTier::room_maker(const OpenedStore& opened) {
+  return [store = opened.store.get(), chunks = opened.chunks](std::uint64_t bytes) {
+    // Another runtime may keep chunks in the store.
+    const auto library = chunks != nullptr ? chunks : tiers::ChunkLibrary::of(*store);
+    return library != nullptr && library->make_room(bytes) > 0;
+  };
+}
+
+Result<std::unique_ptr<HostTier>> HostTier::open(const RuntimePlan& plan, Backend& backend) {
+  TERRACE_ASSIGN(OpenedStore opened, open_store(plan));
+  std::unique_ptr<HostTier> tier(
+      new HostTier(backend, plan.options.below_host.host_bytes / plan.block_bytes()));
+  TERRACE_ASSIGN(tier->pages_,
+                 offload::HostPagePool::create(backend, {.page_bytes = plan.block_bytes()}));
+  if (opened.store != nullptr) {
+    tier->mover_ = std::make_unique<offload::PageMover>(
+        *tier->pages_, offload::PageMoverOptions{.store = opened.store,
+                                                 .owner = opened.owner,
+                                                 .deadline = plan.deadline(),
+                                                 .make_room = room_maker(opened)});
+  }
+  tier->chunks_ = std::move(opened.chunks);
+  tier->follow_limit();
+  return tier;
+}
+
+void HostTier::follow_limit() noexcept {
+  // Regions seldom come back, and indexes and buffers need memory, too.
+  if (has_store()) pages_->set_bytes_max(backend_.memory(Tier::host).limit / 4 * 3);
+}
+
+}  // namespace terrace

@@ -1,0 +1,65 @@
+// Host memory of rows, and the store below it: pages, what moves them, and the chunks that the
+// store keeps.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "plan/runtime_plan.hpp"
+#include "terrace/core/backend.hpp"
+#include "terrace/offload/host_pages.hpp"
+#include "terrace/offload/page_mover.hpp"
+#include "terrace/tiers/chunk_library.hpp"
+
+namespace terrace {
+
+/// Threads  safe from any thread
+class HostTier {
+ public:
+  /// Opens the store that the plan's options name, or bring. The backend must outlive the tier.
+  /// Errors: those of tiers::ChunkLibrary::open_file.
+  static Result<std::unique_ptr<HostTier>> open(const RuntimePlan& plan, Backend& backend);
+
+  offload::HostPagePool& pages() noexcept { return *pages_; }
+  /// Moves pages to the store below the host and back; null = no store.
+  offload::PageMover* mover() noexcept { return mover_.get(); }
+  [[nodiscard]] bool has_store() const noexcept { return mover_ != nullptr; }
+  /// The chunks that the store keeps; null where there is no store, or where chunks of a caller's
+  /// store are not asked for.
+  [[nodiscard]] const std::shared_ptr<tiers::ChunkLibrary>& chunks() const noexcept {
+    return chunks_;
+  }
+
+  /// Pages that may be on the host before the oldest leave it.
+  [[nodiscard]] std::size_t pages_limit() const noexcept { return pages_limit_; }
+  /// Counts up: pages that are wanted later have greater numbers.
+  std::uint64_t count_wanted() noexcept { return wanted_.fetch_add(1, std::memory_order_relaxed); }
+
+  /// The limit of the host's memory has changed: with a store, pages leave a part of that memory to
+  /// other data.
+  void follow_limit() noexcept;
+
+ private:
+  struct OpenedStore {
+    std::shared_ptr<Store> store;
+    std::uint64_t owner = 0;  ///< RowsBelowHost::owner
+    std::shared_ptr<tiers::ChunkLibrary> chunks;
+  };
+  static Result<OpenedStore> open_store(const RuntimePlan& plan);
+  /// Has rows make room for themselves among the chunks that the store keeps.
+  static std::function<bool(std::uint64_t bytes)> room_maker(const OpenedStore& opened);
+  HostTier(Backend& backend, std::size_t pages_limit) noexcept
+      : backend_(backend), pages_limit_(pages_limit) {}
+
+  Backend& backend_;
+  const std::size_t pages_limit_;
+  std::unique_ptr<offload::HostPagePool> pages_;
+  std::shared_ptr<tiers::ChunkLibrary> chunks_;
+  std::unique_ptr<offload::PageMover> mover_;
+  std::atomic<std::uint64_t> wanted_{0};
+};
+
+}  // namespace terrace
