@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -104,6 +105,41 @@ TEST_F(CPrefix, OfAnEarlierRuntimeGivesTheSameOutputs) {
   loaded.sequence(0).reset(sequence);
   ASSERT_EQ(terrace_sequence_length(sequence), kept);
   EXPECT_EQ(decode(loaded), decode(computed));
+}
+
+/// Changes a byte of the place of a file that has these bytes. Returns whether there was one.
+bool damage(const std::filesystem::path& path, std::string_view bytes) {
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+  const std::string all((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const std::size_t place = all.find(bytes);
+  if (place == std::string::npos) return false;
+  file.seekp(static_cast<std::streamoff>(place));
+  file.put(static_cast<char>(all[place] ^ 1));
+  return file.good();
+}
+
+TEST_F(CPrefix, SaysHowManyTokensCanStillBeRead) {
+  constexpr std::uint32_t position = 50;
+  EXPECT_EQ(publish("", kept).tokens, kept);
+  const RuntimeHandle runtime = open();
+  const QueueHandle compute = wrap_caller(runtime);
+  CBatch batch(runtime.get(), compute.get(), small_shape, 1);
+  const auto row = batch.traffic(0).row(0, 0, position);
+  ASSERT_TRUE(damage(path_, {reinterpret_cast<const char*>(row.data()), row.size()}));
+  const terrace_prefix_query asked = query();
+  terrace_sequence* sequence = nullptr;
+  EXPECT_OK(terrace_sequence_open_prefix(runtime.get(), nullptr, &asked, &sequence, nullptr));
+  batch.sequence(0).reset(sequence);
+  ASSERT_EQ(terrace_sequence_readable_tokens(sequence), kept);
+  std::vector<std::byte> read(row.size());
+  EXPECT_EQ(terrace_sequence_read_rows(sequence, 0, 0, &position, 1, read.data(), read.size()),
+            TERRACE_CORRUPT);
+  const std::size_t readable = terrace_sequence_readable_tokens(sequence);
+  EXPECT_LE(readable, position);
+  EXPECT_GT(readable, 0U);
+  EXPECT_OK(terrace_sequence_truncate(sequence, readable));
+  EXPECT_EQ(terrace_sequence_readable_tokens(sequence), readable);
+  EXPECT_EQ(terrace_sequence_readable_tokens(nullptr), 0U);
 }
 
 TEST_F(CPrefix, IsWrittenOnce) {

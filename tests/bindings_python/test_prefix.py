@@ -103,6 +103,31 @@ def test_the_rest_of_a_prompt_comes_after_it(tmp_path):
     assert np.array_equal(rest, outputs(without, whole, [len(TOKENS) - KEPT]))
 
 
+def test_a_damaged_page_says_how_many_tokens_can_still_be_read(tmp_path):
+    path = tmp_path / "rows"
+    said = run_process(f"""
+        runtime = open_runtime(path)
+        member = prompted(runtime, {KEPT})
+        row = np.empty((1, 2, DIM), np.float32)
+        member.sequence.read_rows(0, 0, [50], row)
+        member.sequence.publish(TOKENS[:{KEPT}])
+        print(json.dumps(row.tobytes().hex()))
+    """, path)
+    stored = bytearray(path.read_bytes())
+    place = stored.find(bytes.fromhex(said))
+    assert place >= 0
+    stored[place] ^= 1
+    path.write_bytes(stored)
+    runtime = open_runtime(path)
+    sequence = runtime.open_sequence(TOKENS)
+    assert sequence.readable_tokens == KEPT
+    with pytest.raises(terrace.Corrupt):
+        sequence.read_rows(0, 0, [50], np.empty((1, 2, DIM), np.float32))
+    assert 0 < sequence.readable_tokens <= 50
+    sequence.truncate(sequence.readable_tokens)
+    assert sequence.readable_tokens == len(sequence)
+
+
 def test_a_report_is_read(tmp_path):
     runtime = open_runtime(tmp_path / "rows")
     member = prompted(runtime)

@@ -406,7 +406,10 @@ TEST(TraceFile, KnowsItsModel) {
   EXPECT_TRUE(check_model(head, folder / "model").has_value());
   write_bytes(folder / "model/config.json", "{} ");
   EXPECT_EQ(check_model(head, folder / "model").error().code, Errc::invalid_argument);
-  EXPECT_EQ(check_model(head, folder / "nowhere").error().code, Errc::io_error);
+  const Error nowhere = check_model(head, folder / "nowhere").error();
+  EXPECT_EQ(nowhere.code, Errc::invalid_argument);
+  EXPECT_THAT(nowhere.message(),
+              ::testing::HasSubstr("nowhere: there is no such folder; name the"));
   head.model_fingerprint = "";
   const Status imported = check_model(head, folder / "model");
   ASSERT_FALSE(imported.has_value());

@@ -77,6 +77,14 @@ Result<std::vector<std::filesystem::path>> weight_files(const std::filesystem::p
 }  // namespace
 
 Result<std::string> model_fingerprint(const std::filesystem::path& model_folder) {
+  std::error_code unknown;
+  if (!std::filesystem::exists(model_folder / "config.json", unknown)) {
+    const bool there = std::filesystem::exists(model_folder, unknown);
+    return fail(Errc::invalid_argument,
+                "{}: {}; name the folder of a Hugging Face model, with config.json and "
+                "model.safetensors",
+                model_folder.string(), there ? "holds no config.json" : "there is no such folder");
+  }
   TERRACE_ASSIGN(const std::string config,
                  read_file(model_folder / "config.json", config_bytes_max));
   std::uint64_t hash = add(0, config);

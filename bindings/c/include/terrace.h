@@ -347,6 +347,12 @@ TERRACE_API void terrace_sequence_close(terrace_sequence* sequence);
 /* Returns how many tokens it has: a step's are added when the step ends. Returns 0 for NULL. */
 TERRACE_API size_t terrace_sequence_length(const terrace_sequence* sequence);
 
+/* Returns how many tokens have rows that can be read, from the first one on: all of them, unless
+ * the store below host memory could not give rows back. Steps fail then whenever they need these.
+ * An embedder goes on by terrace_sequence_truncate to so many tokens, and gives the rest of the
+ * tokens again. Returns 0 for NULL. */
+TERRACE_API size_t terrace_sequence_readable_tokens(const terrace_sequence* sequence);
+
 /* Returns its state, TERRACE_PHASE_LOST for NULL. */
 TERRACE_API terrace_phase terrace_sequence_phase(const terrace_sequence* sequence);
 

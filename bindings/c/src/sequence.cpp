@@ -157,6 +157,10 @@ size_t terrace_sequence_length(const terrace_sequence* sequence) {
   return sequence == nullptr ? 0 : sequence->shared->sequence->length();
 }
 
+size_t terrace_sequence_readable_tokens(const terrace_sequence* sequence) {
+  return sequence == nullptr ? 0 : sequence->shared->sequence->readable_tokens();
+}
+
 terrace_phase terrace_sequence_phase(const terrace_sequence* sequence) {
   if (sequence == nullptr) return TERRACE_PHASE_LOST;
   return static_cast<terrace_phase>(sequence->shared->sequence->phase());

@@ -30,6 +30,15 @@ std::size_t length(Sequence& sequence) {
   return tokens;
 }
 
+std::size_t readable_tokens(Sequence& sequence) {
+  std::size_t tokens = 0;
+  sequence.handle->use([&](terrace_sequence* s) {
+    tokens = terrace_sequence_readable_tokens(s);
+    return TERRACE_OK;
+  });
+  return tokens;
+}
+
 const char* phase(Sequence& sequence) {
   if (sequence.handle->closed()) return "closed";
   terrace_phase phase = TERRACE_PHASE_IDLE;
@@ -129,6 +138,11 @@ void run(Sequence& sequence) {
 
 void add_queries(SequenceClass& cls) {
   cls.def("__len__", &length, "Returns how many tokens it has: a step's are added when it ends.")
+      .def_prop_ro(
+          "readable_tokens", &readable_tokens,
+          R"(How many tokens have rows that can be read, from the first one on: all of them, unless
+the store below host memory could not give rows back. Truncate to so many, and give the
+rest again.)")
       .def_prop_ro("phase", &phase, "idle, step (in one that is open), paused, lost or closed.")
       .def("needs", &needs, nb::sig("def needs(self) -> dict[str, int | bool]"),
            R"(Returns the hints that policies need of its steps, besides queries, keys and values:

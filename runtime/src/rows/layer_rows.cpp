@@ -163,8 +163,13 @@ Status LayerRows::bring_some(std::span<const std::uint32_t> blocks) {
 
 void LayerRows::note_lost(std::uint32_t block, const Error& why) {
   const bool may_come = why.code == Errc::not_ready || why.code == Errc::cancelled;
-  if (!may_come) first_lost_ = std::min(first_lost_.value_or(block), block);
-  if (mover_->is_adopted(stored_[block])) lease_->drop(block / blocks_of_chunk_, why);
+  const bool adopted = mover_->is_adopted(stored_[block]);
+  if (adopted) lease_->drop(block / blocks_of_chunk_, why);
+  if (may_come) return;
+  // The blocks before it share checksums with it: a sequence that was cut at the block might need
+  // them for its window.
+  if (adopted) block -= block % static_cast<std::uint32_t>(blocks_of_chunk_);
+  first_lost_ = std::min(first_lost_.value_or(block), block);
 }
 
 void LayerRows::list_idle(std::size_t blocks, std::vector<IdlePage>& idle) {

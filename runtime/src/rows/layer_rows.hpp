@@ -81,8 +81,8 @@ class LayerRows {
   /// the store. Blocks that have arrived stay, and those that have not are away as before.
   Status bring(std::span<const std::uint32_t> blocks);
 
-  /// The first block with rows that the store could not give back; none where it gave all that were
-  /// asked for.
+  /// The first block with rows that the store could not give back, or the first of its chunk; none
+  /// where the store gave all that were asked for.
   [[nodiscard]] std::optional<std::uint32_t> first_lost() const noexcept { return first_lost_; }
 
   /// A page that may leave. A page with a greater `wanted` was wanted later.
