@@ -54,6 +54,7 @@ Result<std::unique_ptr<Step>> Runtime::begin_step(std::span<const StepMember> me
 
 Backend& Runtime::backend() noexcept { return *state_->backend; }
 const RuntimeOptions& Runtime::options() const noexcept { return state_->plan.options; }
+bool Runtime::has_store_below_host() const noexcept { return state_->host->has_store(); }
 const RetrievalTraits& Runtime::traits() const noexcept { return state_->plan.traits(); }
 const RetentionTraits* Runtime::retention_traits() const noexcept {
   const RuntimePlan& plan = state_->plan;

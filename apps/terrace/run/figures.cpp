@@ -148,7 +148,7 @@ PolicyFigures make_figures(const RunJob& job, const Session& session, const Time
       .needles_form = job.needles_form,
       .cache = figures_of_cache(job, session, counters.cache),
       .bytes = counters.bytes,
-      .nvme = session.runtime->options().below_host.store == nullptr
+      .nvme = !session.runtime->has_store_below_host()
                   ? std::nullopt
                   : std::optional(counters.store),
       .restored = job.restore.empty() ? std::nullopt : std::optional(session.restored),

@@ -72,6 +72,8 @@ class Runtime {
   /// Queues and buffers made of it must go before the runtime and the last of its sequences.
   [[nodiscard]] Backend& backend() noexcept;
   [[nodiscard]] const RuntimeOptions& options() const noexcept;
+  /// Whether there is a store for rows that host memory has no room for (RowsBelowHost).
+  [[nodiscard]] bool has_store_below_host() const noexcept;
 
   /// Device memory held for blocks of rows: sinks, windows and the cache.
   [[nodiscard]] std::size_t block_pool_bytes() const;
