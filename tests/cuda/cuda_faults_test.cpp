@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include "cuda_on_host/control.hpp"
+#include "runtime/batch.hpp"
 #include "runtime/scenario.hpp"
 
 namespace terrace {
@@ -107,6 +109,19 @@ TEST_F(CudaFaults, ADeviceLostByACopyIsToldByTheStepThatNeedsIt) {
     expect_lost(drive.step());
   }
   expect_refused_and_given_back(before);
+}
+
+TEST_F(CudaFaults, ACopyThatIsRefusedFailsTheStepOfAllMembersWhichCanBeTakenAgain) {
+  const std::vector<std::size_t> all{0, 1, 2};
+  testing::Batch batch(*runtime_, all.size());
+  for (const std::size_t i : all) batch.expect_prompt(i, prompt, prompt);
+  batch.expect_step(all);
+  device_.fail("cudaMemcpyBatchAsync", {.error = cudaErrorInvalidValue});
+  for (const Status& refused : batch.step(testing::one_token_each(all))) {
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code, Errc::device_error) << refused.error().message();
+  }
+  for (int i = 0; i < 3; ++i) batch.expect_step(all);
 }
 
 TEST_F(CudaFaults, AStepWithARefusedLaunchChangesNothingAndCanBeRepeated) {

@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <numeric>
+#include <vector>
 
 #include "cuda_on_host/control.hpp"
 #include "policies/selecting_policies.hpp"
+#include "runtime/batch.hpp"
 #include "runtime/scenario.hpp"
 
 namespace terrace {
@@ -92,6 +95,27 @@ class PieceCount final : public WorkObserver {
   Phase phase_;
   std::atomic<std::size_t> count_{0};
 };
+
+// Four layers leave by one copy, however many sequences take part.
+TEST(SteadyStep, SendsWhatLeavesOfAllMembersByOneCopy) {
+  constexpr std::size_t steps = 3;
+  for (const std::size_t members : {1U, 3U}) {
+    SCOPED_TRACE(members);
+    PieceCount copies(Phase::offload);
+    testing::Scenario scenario;
+    scenario.backend.observer = &copies;
+    scenario.runtime.shape.layers = 8;
+    const auto runtime = scenario.open();
+    testing::Batch batch(*runtime, members);
+    std::vector<std::size_t> all(members);
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    for (const std::size_t i : all) batch.expect_prompt(i, 200, 200);
+    batch.expect_step(all);
+    const std::size_t before = copies.count();
+    for (std::size_t i = 0; i < steps; ++i) batch.expect_step(all);
+    EXPECT_EQ(copies.count() - before, 2 * steps);
+  }
+}
 
 /// Launches that a layer's rows cost in a step, on all queues.
 double fetch_launches() {

@@ -1,8 +1,9 @@
-// Memory that a step needs beside its sequences', for as long as it is under way. The runtime lends
-// it: it is as much as steps are under way at once, however many sequences there are.
+// Memory, and a queue, that a step needs beside its sequences', for as long as it is under way. The
+// runtime lends it: it is as much as steps are under way at once, however many sequences there are.
 #pragma once
 
 #include <array>
+#include <memory>
 #include <vector>
 
 #include "terrace/core/backend.hpp"
@@ -20,7 +21,8 @@ struct StepMemory {
   Buffer state;                 ///< TileAttention::state of some tokens of one sequence at a time
   Buffer queries;               ///< of a layer's tokens, converted to f32
   Buffer outputs;               ///< likewise, before they are converted
-  std::vector<Table> tables;    ///< of layers and sequences of a step, in the order of their turns
+  std::shared_ptr<Queue> offload;  ///< by which rows and selections of all members leave
+  std::vector<Table> tables;  ///< of layers and sequences of a step, in the order of their turns
 };
 
 }  // namespace terrace

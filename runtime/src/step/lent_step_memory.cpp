@@ -120,10 +120,21 @@ Status LentStepMemory::reserve_all_queries(std::size_t numbers) {
   return {};
 }
 
+Result<std::shared_ptr<Queue>> LentStepMemory::offload() {
+  std::shared_ptr<Queue>& queue = get().offload;
+  if (queue == nullptr) {
+    TERRACE_ASSIGN(queue, backend_.make_queue({.name = "offload", .lane = "offload"}));
+  }
+  return queue;
+}
+
 void LentStepMemory::give_back() noexcept {
   converted_numbers_ = tables_used_ = 0;
   promised_ = asked_ = {};
-  if (memory_ != nullptr) pool_.take_back(std::move(memory_));
+  if (memory_ == nullptr) return;
+  // The next step is to find a queue without work.
+  if (memory_->offload != nullptr && !memory_->offload->clear_error()) memory_->offload.reset();
+  pool_.take_back(std::move(memory_));
 }
 
 void LentStepMemory::leave_to(std::vector<Buffer>& keeper) {

@@ -59,6 +59,9 @@ class LentStepMemory {
   /// Has the next table of the step, which no work under way reads. Errors: out_of_memory, where it
   /// was not reserved.
   Result<StepMemory::Table*> next_table(std::size_t blocks);
+  /// Returns the step's queue for what leaves for the host. Errors: those of making it, by the
+  /// first call.
+  Result<std::shared_ptr<Queue>> offload();
   /// All work of the step is done.
   void give_back() noexcept;
   /// Some work does not end: `keeper` has the memory from now on.

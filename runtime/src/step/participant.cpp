@@ -160,9 +160,25 @@ Status Participant::let_tensors_go(Queue& compute) {
   return compute.wait_for(std::exchange(rows_stored_, {}));
 }
 
-Status Participant::close_layer(Ticket ready) {
+void Participant::close_layer(std::vector<CopyExtent>& leaving) {
   ++next_layer_;
-  return copy_to_host(batch_ending_at(next_layer_), ready);
+  leaving_ = plan_.keeps_everything() ? LayerSpan() : batch_ending_at(next_layer_);
+  const std::size_t before = leaving.size();
+  if (!sends_rows_at_once()) {
+    for (const auto& layer : leaving_) layer->rows.list_host_copies(new_tokens(), leaving);
+  }
+  // Upkeep reads what was selected while attention runs.
+  for (const auto& layer : leaving_) list_selections(*layer, leaving);
+  if (leaving.size() == before) leaving_ = {};
+}
+
+Status Participant::order_copies(Queue& offload) {
+  for (const auto& layer : leaving_) TERRACE_TRY(offload.wait_for(layer->tickets().offloaded));
+  return {};
+}
+
+void Participant::note_leaving(Ticket copied) noexcept {
+  for (const auto& layer : leaving_) layer->tickets().offloaded = copied;
 }
 
 LayerSpan Participant::batch_ending_at(std::size_t layers_done) const noexcept {
@@ -182,28 +198,12 @@ LayerSpan Participant::half_ending_at(std::size_t layers_done) const noexcept {
   return {};
 }
 
-Status Participant::copy_to_host(LayerSpan layers, Ticket ready) {
-  if (plan_.keeps_everything() || layers.empty()) return {};
-  Queue& offload = work_.lanes.offload();
-  TERRACE_TRY(offload.wait_for(ready));
-  extents_.clear();
-  if (!sends_rows_at_once()) {
-    for (const auto& layer : layers) layer->rows.list_host_copies(new_tokens(), extents_);
-  }
-  // Upkeep reads what was selected while attention runs.
-  for (const auto& layer : layers) list_selections(*layer);
-  if (extents_.empty()) return {};
-  TERRACE_ASSIGN(const Ticket offloaded, offload.copy(Phase::offload, extents_));
-  for (const auto& layer : layers) layer->tickets().offloaded = offloaded;
-  return {};
-}
-
-void Participant::list_selections(Layer& layer) {
+void Participant::list_selections(Layer& layer, std::vector<CopyExtent>& leaving) {
   for (const AttendedToken& token : layer.tokens().first(single_tokens())) {
     if (!token.selected) continue;
-    extents_.push_back(to_host(token));
-    work_.counters.bytes.index += extents_.back().bytes;
-    work_.journal.add_ids(extents_.back().bytes);
+    leaving.push_back(to_host(token));
+    work_.counters.bytes.index += leaving.back().bytes;
+    work_.journal.add_ids(leaving.back().bytes);
   }
 }
 

@@ -80,9 +80,13 @@ class Participant {
   /// Whether the index's memory is written over as soon as this layer has selected.
   [[nodiscard]] bool streams_index() const { return parts_.indexes.room.device().streams(); }
 
-  /// All tokens have selected: sends rows and selections to the host where enough layers have some,
-  /// after `ready`.
-  Status close_layer(Ticket ready);
+  /// All tokens have selected. If enough layers have rows and selections for the host, adds the
+  /// copies of these to `leaving`.
+  void close_layer(std::vector<CopyExtent>& leaving);
+  /// Has `offload` copy them after what the sequence has stored on the host by itself.
+  Status order_copies(Queue& offload);
+  /// The copies are enqueued.
+  void note_leaving(Ticket copied) noexcept;
   /// The layer's work is enqueued: work on `compute` from now on may write over its tensors.
   Status let_tensors_go(Queue& compute);
   /// Errors: unsupported: the policy's selections need more than a KvView says.
@@ -171,7 +175,7 @@ class Participant {
   [[nodiscard]] CopyExtent to_host(const AttendedToken& token) const noexcept {
     return token.selection.to_host(!plan_.traits().estimates_rest);
   }
-  void list_selections(Layer& layer);
+  void list_selections(Layer& layer, std::vector<CopyExtent>& leaving);
   /// Counts the rests that attention has found, which is done.
   void count_rests() noexcept;
   /// Rows of a draft, and of a prompt's end, are indexed before the step has ended.
@@ -185,7 +189,6 @@ class Participant {
     return {progress_.length(), progress_.length() + tokens_};
   }
   Status note_attention();
-  Status copy_to_host(LayerSpan layers, Ticket ready);
   /// Layers whose rows and selections leave together once so many layers are done; none in between.
   [[nodiscard]] LayerSpan batch_ending_at(std::size_t layers_done) const noexcept;
   /// Layers whose caches' changes, where they need rows from the host, leave together once so many
@@ -218,12 +221,12 @@ class Participant {
   std::size_t token_ = 0;   ///< the one under way
   GroupRests rests_;        ///< of its selection
   HostRows selected_rows_;  ///< that the fetch to come reads
+  LayerSpan leaving_;       ///< layers whose rows and selections leave with the layer under way
   bool prompt_ = false;     ///< the tokens are a prompt's
   bool exact_ = false;
   std::size_t next_layer_ = 0;
   Ticket rows_stored_;    ///< the tensors' rows have been read for the host
   bool gathers_ = false;  ///< the step's attention is the embedder's own
-  std::vector<CopyExtent> extents_;
   std::vector<StoreRows> stores_;
 };
 

@@ -60,6 +60,10 @@ Status Participant::begin_tokens(std::size_t tokens, LentStepMemory& memory) {
     TERRACE_TRY(give_up_indexing(work_.deadline));
     TERRACE_TRY(reserve(memory));
   }
+  if (!plan_.keeps_everything()) {
+    TERRACE_ASSIGN(std::shared_ptr<Queue> leaving, memory.offload());
+    work_.lanes.lend_step_queue(std::move(leaving));
+  }
   if (is_draft()) parts_.indexes.upkeep.begin_draft();
   parts_.mass.begin_step(!prompt_);
   next_layer_ = 0;
@@ -186,6 +190,9 @@ Status Participant::try_reserve(LentStepMemory& memory) {
   const std::size_t length = progress_.length() + tokens_;
   const std::size_t block = progress_.length() / plan_.block_tokens();
   const std::size_t end = divide_up(length, plan_.block_tokens());
+  if (!plan_.keeps_everything()) {
+    TERRACE_TRY(memory.offload().map([](const std::shared_ptr<Queue>&) {}));
+  }
   TERRACE_TRY(memory.reserve_queries(tokens_));
   TERRACE_TRY(parts_.rows.reserve_positions(length));
   TERRACE_TRY(parts_.rows.own_blocks(block, end));

@@ -57,10 +57,11 @@ Status Participant::conclude(std::size_t accepted, Duration patience) {
   const Ticket attended = parts_.layers.back()->tickets().attended;
   TERRACE_TRY(work_.await(WaitReason::compute, attended, patience));
   count_rests();
-  // All done: the embedder's queue need not outlive the step.
+  // All done: neither the embedder's queue nor the step's need outlive the step.
   for (const auto& layer : parts_.layers) {
-    layer->tickets().attended = layer->tickets().fetched = {};
+    layer->tickets().attended = layer->tickets().fetched = layer->tickets().offloaded = {};
   }
+  work_.lanes.lend_step_queue(nullptr);
   parts_.indexes.room.device().end_step();
   work_.computed = {};
   work_.compute = nullptr;
@@ -188,6 +189,7 @@ Status Participant::abandon(Duration patience) {
   const bool at_rest = progress_.phase() != SequencePhase::lost && parts_.come_to_rest(patience);
   if (at_rest) {
     progress_.end_step();
+    work_.lanes.lend_step_queue(nullptr);
     parts_.recover();
     if (parts_.indexes.prompt.is_under_way()) parts_.indexes.prompt.give_up();
     for (const auto& layer : parts_.layers) layer->index.piece_hints.clear();

@@ -67,7 +67,7 @@ Status StepBatch::enqueue_without_attention(LayerId layer, std::span<const StepI
                                             Queue& compute) {
   TERRACE_TRY(open(layer, inputs, compute));
   TERRACE_TRY(select(0, compute));
-  close_layer();
+  TERRACE_TRY(close_layer());
   let_tensors_go(compute);
   return {};
 }
@@ -152,8 +152,22 @@ std::size_t StepBatch::most_single_tokens() const noexcept {
   return most;
 }
 
-void StepBatch::close_layer() {
-  for_each_member([&](Participant& one, std::size_t) { return one.close_layer(selected_); });
+Status StepBatch::close_layer() {
+  leaving_.clear();
+  for_each_member([&](Participant& one, std::size_t) {
+    one.close_layer(leaving_);
+    return Status{};
+  });
+  if (leaving_.empty()) return {};
+  TERRACE_ASSIGN(const std::shared_ptr<Queue> offload, memory_.offload());
+  TERRACE_TRY(offload->wait_for(selected_));
+  for_each_member([&](Participant& one, std::size_t) { return one.order_copies(*offload); });
+  TERRACE_ASSIGN(const Ticket copied, offload->copy(Phase::offload, leaving_));
+  for_each_member([&](Participant& one, std::size_t) {
+    one.note_leaving(copied);
+    return Status{};
+  });
+  return {};
 }
 
 Status StepBatch::attend(LayerId layer, std::span<const StepInput> inputs,
@@ -169,7 +183,7 @@ Status StepBatch::enqueue(LayerId layer, std::span<const StepInput> inputs,
   for (std::size_t number = 0; number < rounds; ++number) {
     TERRACE_TRY(select(number, compute));
     // Selections leave while attention runs.
-    if (number + 1 == rounds) close_layer();
+    if (number + 1 == rounds) TERRACE_TRY(close_layer());
     TERRACE_TRY(attend_selected(number, outputs, compute));
   }
   TERRACE_TRY(attend_exactly(outputs, compute));

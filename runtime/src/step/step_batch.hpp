@@ -74,7 +74,9 @@ class StepBatch {
   Status attend_selected(std::size_t number, std::span<const StepOutput> outputs, Queue& compute);
   /// How many tokens a member has, at most, that select one by one.
   [[nodiscard]] std::size_t most_single_tokens() const noexcept;
-  void close_layer();
+  /// Sends rows and selections of all members to the host, where enough layers have some. Errors:
+  /// those of the step's queue, which all members share.
+  Status close_layer();
   void let_tensors_go(Queue& compute);
   Status enqueue(LayerId layer, std::span<const StepInput> inputs,
                  std::span<const StepOutput> outputs, Queue& compute);
@@ -100,6 +102,7 @@ class StepBatch {
   std::vector<ResolveRows> resolves_;
   std::vector<CopyExtent> selections_;
   std::vector<FetchRows> fetches_;
+  std::vector<CopyExtent> leaving_;
   std::vector<DecodeAttention> attentions_;
 };
 

@@ -25,6 +25,7 @@ Lanes::Rest Lanes::settle(Queue* compute, Duration patience) const {
   for (const std::unique_ptr<Queue>& queue : queues_) {
     if (queue != nullptr) static_cast<void>(queue->drain(all.left()));
   }
+  if (step_ != nullptr) static_cast<void>(step_->drain(all.left()));
   const auto clear = [&](Queue& queue) {
     const Status drained = queue.drain(all.left());
     const bool late = !drained && drained.error().code == Errc::not_ready;
@@ -36,6 +37,7 @@ Lanes::Rest Lanes::settle(Queue* compute, Duration patience) const {
   for (const std::unique_ptr<Queue>& queue : queues_) {
     if (queue != nullptr) clear(*queue);
   }
+  if (step_ != nullptr) clear(*step_);
   return rest;
 }
 

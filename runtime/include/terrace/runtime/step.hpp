@@ -14,8 +14,9 @@
 //
 // A failure stays with its sequence: the other sequences go on, and their outputs are the same bits
 // as in a batch without it. Outputs depend neither on the other sequences of a batch nor on the
-// order. All sequences share the work on the compute queue: where that work fails, or a copy that
-// it waits for, the step fails for all of them, and can be taken again.
+// order. All sequences share the work on the compute queue, and the copies by which rows and
+// selections leave for the host: where one of these fails, or a copy that the compute queue waits
+// for, the step fails for all of them, and can be taken again.
 //
 // Tokens of a prompt (Sequence::begin_prompt) attend exactly: each to all rows up to its own,
 // wherever they lie; rows on the host are streamed through device memory tile by tile.
