@@ -12,10 +12,9 @@
 #include "backend_choice.hpp"
 #include "bench_rows.hpp"
 #include "config_check.hpp"
+#include "model_shapes.hpp"
 #include "output.hpp"
-#include "program_files.hpp"
 #include "serving/questions.hpp"
-#include "terrace/engine/model_config.hpp"
 #include "terrace/policies/retrieval.hpp"
 
 namespace terrace::apps {
@@ -35,24 +34,11 @@ constexpr std::array serving_flags{
     KeyFlag{"--link-latency", "link.latency", "start-up time of a copy on the imitated link: 10us"},
 };
 
-struct NamedShape {
-  const char* name;
-  KvShape shape;
-};
-
-/// Shapes of models that need not be here; `tiny` is the bundled model's.
-constexpr std::array shapes{
-    NamedShape{"llama-3.1-8b", {.layers = 32, .query_heads = 32, .kv_heads = 8, .head_dim = 128}},
-    NamedShape{"llama-3.2-1b", {.layers = 16, .query_heads = 32, .kv_heads = 8, .head_dim = 64}},
-    NamedShape{"qwen3-0.6b", {.layers = 28, .query_heads = 16, .kv_heads = 8, .head_dim = 128}},
-};
-constexpr const char* bundled = "tiny";
-
 constexpr std::size_t sequences_max = std::size_t{1} << 16;
 constexpr std::size_t serving_tokens_max = std::size_t{1} << 30;
 
 struct ServingBenchOptions : BenchOptions {
-  std::string shape = shapes.front().name;
+  std::string shape = named_shapes().front().name;
   std::string model;  ///< folder; empty = the shape
   std::string sequences = "1,64";
   std::size_t layers = 1;
@@ -61,33 +47,15 @@ struct ServingBenchOptions : BenchOptions {
   std::size_t prefill_chunk = 512;
 };
 
-std::string shape_names() {
-  std::string names;
-  for (const NamedShape& known : shapes) names += std::string(known.name) + ", ";
-  return names + bundled;
-}
-
-Result<KvShape> find_shape(const ServingBenchOptions& options) {
-  if (!options.model.empty()) return engine::read_kv_shape(options.model, Dtype::f16);
-  if (options.shape == bundled) {
-    TERRACE_ASSIGN(const std::filesystem::path folder, bundled_model());
-    return engine::read_kv_shape(folder, Dtype::f16);
-  }
-  const auto known = std::ranges::find(shapes, options.shape, &NamedShape::name);
-  if (known != shapes.end()) return known->shape;
-  return fail(Errc::invalid_argument, "--shape {}: known are {}; --model DIR reads any other",
-              options.shape, shape_names());
-}
-
 /// The shape of as many layers as are measured, in the config's dtype.
 Result<KvShape> measured_shape(const ServingBenchOptions& options, const Config& config) {
-  TERRACE_ASSIGN(KvShape shape, find_shape(options));
+  const Dtype dtype = *parse_dtype(config.text("kv.dtype"));
+  TERRACE_ASSIGN(KvShape shape, find_shape(options.shape, options.model, dtype));
   if (options.layers == 0 || options.layers > shape.layers) {
     return fail(Errc::invalid_argument, "--layers {}: the model has {}", options.layers,
                 shape.layers);
   }
   shape.layers = options.layers;
-  shape.dtype = *parse_dtype(config.text("kv.dtype"));
   return shape;
 }
 

@@ -119,6 +119,7 @@ Result<std::optional<MachineProfile>> read_profile(const Config& config);
 void add_run_command(CLI::App& program, Invocation& invocation);
 void add_bench_command(CLI::App& program, Invocation& invocation);
 void add_trace_command(CLI::App& program, Invocation& invocation);
+void add_size_command(CLI::App& program, Invocation& invocation);
 void add_tune_command(CLI::App& program, Invocation& invocation);
 void add_calibrate_command(CLI::App& program, Invocation& invocation);
 void add_config_command(CLI::App& program, Invocation& invocation);

@@ -89,6 +89,7 @@ int dispatch(int argc, const char* const* argv) {
   add_run_command(program, invocation);
   add_bench_command(program, invocation);
   add_trace_command(program, invocation);
+  add_size_command(program, invocation);
   add_tune_command(program, invocation);
   add_calibrate_command(program, invocation);
   add_config_command(program, invocation);

@@ -1,0 +1,227 @@
+// `terrace size`: the memory that sequences take in each tier, how many fit, and what binds.
+#include "command.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+
+#include "config_check.hpp"
+#include "document.hpp"
+#include "model_shapes.hpp"
+#include "output.hpp"
+#include "size/sizing.hpp"
+#include "terrace/core/bytes.hpp"
+
+namespace terrace::apps {
+namespace {
+
+constexpr std::array size_flags{
+    KeyFlag{"--policy", "retrieval.policy", "policies to size, separated by commas"},
+    KeyFlag{"--budget", "retrieval.budget", "tokens attended per step: 0.1, 2048 or mass:0.95"},
+    KeyFlag{"--cache-tokens", "cache.tokens", "cache capacity in tokens per layer, all sequences"},
+    KeyFlag{"--placement", "placement", "offload or resident_first"},
+    KeyFlag{"--device-memory", "device.memory", "what the device has beside weights: 60GiB"},
+    KeyFlag{"--host-memory", "host.memory", "what the host has for rows and indexes: 256GiB"},
+    KeyFlag{"--kv-dtype", "kv.dtype", "element type of stored keys and values: f16, bf16 or f32"},
+};
+
+constexpr std::size_t sized_tokens_max = std::size_t{1} << 30;
+constexpr std::size_t sized_sequences_max = std::size_t{1} << 20;
+
+constexpr const char* size_columns = R"(
+Columns:
+  device    sinks, windows, indexes, selections and steps of all sequences, and their cache
+  cache     the part of it that holds rows for later steps: less is slower, and as right
+  host      every row once, and the indexes (policy full: nothing)
+  fits      sequences that the device's, and the host's limit have room for
+  a step    bytes of index that a token scans, and of rows that it selects: what the cache does not
+            have of these comes over the link
+Weights and activations of the model are not counted: give --device-memory what they leave.
+)";
+
+struct SizeOptions {
+  SharedOptions shared;
+  std::string shape = named_shapes().front().name;
+  std::string model;
+  std::size_t context = 131'072;
+  std::size_t sequences = 1;
+  std::size_t prefill_chunk = 512;
+};
+
+Status check_counts(const SizeOptions& options) {
+  for (const auto& [flag, count, most] :
+       {std::tuple{"--context", options.context, sized_tokens_max},
+        std::tuple{"--sequences", options.sequences, sized_sequences_max},
+        std::tuple{"--prefill-chunk", options.prefill_chunk, sized_tokens_max}}) {
+    if (count > 0 && count <= most) continue;
+    return fail(Errc::invalid_argument, "{} {}: give 1 to {}", flag, count, most);
+  }
+  return {};
+}
+
+Json optional_number(const std::optional<std::size_t>& number) {
+  return number ? Json(*number) : Json();
+}
+
+Json tier_object(const TierSize& size) {
+  return {{"needed_bytes", size.needed},
+          {"limit_bytes", optional_number(size.limit)},
+          {"fits", optional_number(size.fits)}};
+}
+
+Json row_of(const Sizing& sizing, const SizeQuery& query) {
+  const MemoryNeed& need = sizing.need;
+  const auto binds = sizing.binding();
+  return {{"policy", sizing.policy},
+          {"tokens", query.tokens},
+          {"sequences", query.sequences},
+          {"device", tier_object(sizing.device)},
+          {"host", tier_object(sizing.host)},
+          {"binds", binds ? Json(to_string(*binds)) : Json()},
+          {"sequence",
+           {{"device_held", need.device_held},
+            {"device_cache", need.device_cache},
+            {"device_step", need.device_step},
+            {"device_shared", need.device_shared},
+            {"host_rows", need.host_rows},
+            {"host_index", need.host_index},
+            {"host_rest", need.host_rest}}},
+          {"step",
+           {{"selected_tokens", sizing.selected_tokens},
+            {"index_bytes", sizing.step_index_bytes},
+            {"selected_bytes", sizing.step_selected_bytes}}}};
+}
+
+std::string fits_text(const Sizing& sizing) {
+  const auto text = [](const TierSize& size) {
+    return size.fits ? fmt::format("{}", *size.fits) : std::string("any");
+  };
+  return text(sizing.device) + " / " + text(sizing.host);
+}
+
+void print_table(const std::vector<Sizing>& sizings, const SizeQuery& query) {
+  print_out("{:<12} {:>10} {:>10} {:>10} {:>14} {:>10} {:>10}\n", "policy", "device", "cache",
+            "host", "fits d / h", "step index", "step rows");
+  for (const Sizing& sizing : sizings) {
+    print_out("{:<12} {:>10} {:>10} {:>10} {:>14} {:>10} {:>10}\n", sizing.policy,
+              format_size(sizing.device.needed),
+              format_size(query.sequences * sizing.need.device_cache),
+              format_size(sizing.host.needed), fits_text(sizing),
+              format_size(sizing.step_index_bytes), format_size(sizing.step_selected_bytes));
+  }
+}
+
+std::string_view way_out(const Sizing& sizing, Tier binds) noexcept {
+  if (binds == Tier::host) return "name a file for the rest, tier.nvme.path";
+  if (sizing.keeps_everything) return "choose a policy that keeps rows on the host";
+  return "lower cache.tokens, then retrieval.budget; or set index.residency to host";
+}
+
+/// Says of a policy what stands in the way, and what to change.
+void print_advice(const Sizing& sizing, const SizeQuery& query) {
+  const auto binds = sizing.binding();
+  if (!binds) return;
+  const TierSize& tier = *binds == Tier::device ? sizing.device : sizing.host;
+  if (tier.is_enough(query.sequences)) {
+    print_out("{}: {} sequences fit; {}.memory is full first\n", sizing.policy, *tier.fits,
+              to_string(*binds));
+    return;
+  }
+  print_out("{}: {} of {} sequences fit, {}.memory lacks {}: {}\n", sizing.policy, *tier.fits,
+            query.sequences, to_string(*binds), format_size(tier.needed - *tier.limit),
+            way_out(sizing, *binds));
+}
+
+/// The settings of the first policy with enough room, or of the first one.
+void print_config(const std::vector<Sizing>& sizings, const SizeQuery& query,
+                  const Config& config) {
+  const auto enough = std::ranges::find_if(sizings, [&](const Sizing& sizing) {
+    return sizing.device.is_enough(query.sequences) && sizing.host.is_enough(query.sequences);
+  });
+  const Sizing& shown = enough == sizings.end() ? sizings.front() : *enough;
+  print_out("\n# --config FILE\nretrieval:\n  policy: {}\n  budget: {}\n", shown.policy,
+            config.text("retrieval.budget"));
+  for (const char* const tier : {"device", "host"}) {
+    const std::string& limit = config.text(std::string(tier) + ".memory");
+    if (is_set(config, std::string(tier) + ".memory"))
+      print_out("{}:\n  memory: {}\n", tier, limit);
+  }
+  if (is_set(config, "cache.tokens")) {
+    print_out("cache:\n  tokens: {}\n", config.text("cache.tokens"));
+  }
+}
+
+void print_sizes(const std::vector<Sizing>& sizings, const SizeQuery& query,
+                 const SizeOptions& options, const Config& config) {
+  const KvShape& shape = query.shape;
+  print_out("{}: {} layers, {} KV heads of {}, {}; {} x {} tokens, {} of rows each\n\n",
+            options.model.empty() ? options.shape : options.model, shape.layers, shape.kv_heads,
+            shape.head_dim, to_string(shape.dtype), query.sequences, query.tokens,
+            format_size(query.tokens * shape.layers * shape.token_bytes()));
+  print_table(sizings, query);
+  print_out("\n");
+  for (const Sizing& sizing : sizings) print_advice(sizing, query);
+  print_config(sizings, query, config);
+}
+
+Result<int> run_size(const SizeOptions& options) {
+  TERRACE_TRY(check_counts(options));
+  TERRACE_ASSIGN(Config config, resolve_config(options.shared));
+  TERRACE_ASSIGN(const std::vector<std::string> policies,
+                 split_names("--policy", config.text("retrieval.policy")));
+  SizeQuery query{.tokens = options.context,
+                  .sequences = options.sequences,
+                  .step_tokens = options.prefill_chunk};
+  TERRACE_ASSIGN(query.shape,
+                 find_shape(options.shape, options.model, *parse_dtype(config.text("kv.dtype"))));
+  std::vector<Sizing> sizings;
+  for (const std::string& policy : policies) {
+    TERRACE_TRY(config.set("retrieval.policy", policy, {ConfigOrigin::flag, "--policy"}));
+    TERRACE_TRY(check_config(config));
+    TERRACE_ASSIGN(Sizing sizing, size_policy(config, query));
+    sizings.push_back(std::move(sizing));
+  }
+  if (!options.shared.json()) {
+    print_sizes(sizings, query, options, config);
+    return 0;
+  }
+  Json document = document_head("size", config, read_machine());
+  document["shape"] = {{"name", options.model.empty() ? options.shape : options.model},
+                       {"layers", query.shape.layers},
+                       {"query_heads", query.shape.query_heads},
+                       {"kv_heads", query.shape.kv_heads},
+                       {"head_dim", query.shape.head_dim},
+                       {"dtype", to_string(query.shape.dtype)}};
+  document["rows"] = Json::array();
+  for (const Sizing& sizing : sizings) document["rows"].push_back(row_of(sizing, query));
+  print_document(document);
+  return 0;
+}
+
+}  // namespace
+
+void add_size_command(CLI::App& program, Invocation& invocation) {
+  CLI::App* const command =
+      program.add_subcommand("size", "say what sequences take in each tier, and how many fit");
+  const auto options = std::make_shared<SizeOptions>();
+  CLI::Option* const shape = command->add_option(
+      "--shape", options->shape, fmt::format("{} [{}]", shape_names(), options->shape));
+  shape->option_text("NAME");
+  command->add_option("--model", options->model, "folder whose config.json has the shape")
+      ->excludes(shape)
+      ->option_text("DIR");
+  add_count(*command, "--context", options->context, "tokens of a sequence with output [131072]");
+  add_count(*command, "--sequences", options->sequences, "sequences that decode together [1]");
+  add_count(*command, "--prefill-chunk", options->prefill_chunk,
+            "tokens of a prompt's piece [512]");
+  add_key_flags(*command, size_flags, options->shared);
+  add_shared_options(*command, options->shared);
+  command->footer(size_columns);
+  command->callback([options, &invocation] {
+    invocation = {[options] { return run_size(*options); }, options->shared.verbose};
+  });
+}
+
+}  // namespace terrace::apps
