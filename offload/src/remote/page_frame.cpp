@@ -67,7 +67,8 @@ Result<std::size_t> page_bytes(PageKey key, std::string_view value) {
   FrameHead head;
   if (value.size() >= sizeof head) std::memcpy(&head, value.data(), sizeof head);
   const bool is_head = value.size() >= sizeof head && is_sealed(std::as_bytes(std::span(&head, 1)));
-  if (!is_head || head.magic != frame_magic || head.key != key || head.bytes == 0) {
+  if (!is_head || head.magic != frame_magic || head.key != key || head.bytes == 0 ||
+      head.bytes > frame_page_bytes_max) {
     return fail(Errc::corrupt, "store remote: page {:016x}{:016x} is not what was written",
                 key.high, key.low);
   }
