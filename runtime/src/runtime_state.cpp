@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "prefix/remote_tier.hpp"
 #include "prefix/saved_index.hpp"
 #include "sequence/sequence_state.hpp"
 #include "terrace/core/bytes.hpp"
@@ -91,8 +92,9 @@ Result<RuntimeState::Policies> RuntimeState::make_policies(const RuntimeOptions&
 
 Result<std::shared_ptr<tiers::ChunkLibrary>> RuntimeState::open_store(RuntimeOptions& options) {
   RowsBelowHost& below = options.below_host;
-  const tiers::ChunkLibraryOptions library{
+  tiers::ChunkLibraryOptions library{
       .store = below.store, .deadline = options.deadline, .seed = options.seed};
+  TERRACE_ASSIGN(library.remote, open_remote_tier(options));
   if (below.store != nullptr) {
     if (options.prefixes.model.empty()) return nullptr;
     return tiers::ChunkLibrary::share(library);

@@ -3,13 +3,10 @@
 #include <netdb.h>
 #include <netinet/in.h>
 
-#include <atomic>
 #include <cstring>
 #include <list>
 #include <mutex>
 #include <system_error>
-
-#include "terrace/offload/thread.hpp"
 
 namespace terrace::offload {
 namespace {
@@ -38,38 +35,6 @@ Result<Addresses> look_up(const RemoteAddress& address, int flags) {
   return addresses;
 }
 
-/// Threads of look-ups: each is joined by a later look-up. Those that a name server keeps waiting
-/// are left alone, so that nobody waits for them.
-struct LookUpThreads {
-  struct Entry {
-    Thread thread;
-    std::shared_ptr<std::atomic<bool>> has_ended;
-  };
-  std::mutex mutex;  ///< guards all
-  std::list<Entry> entries;
-
-  void run(std::function<void()> body) {
-    const std::scoped_lock lock(mutex);
-    entries.remove_if([](Entry& entry) {
-      if (!*entry.has_ended) return false;
-      entry.thread.join();
-      return true;
-    });
-    const auto has_ended = std::make_shared<std::atomic<bool>>(false);
-    Thread thread([body = std::move(body), has_ended] {
-      body();
-      *has_ended = true;
-    });
-    thread.set_name("remote-names");
-    entries.push_back({std::move(thread), has_ended});
-  }
-};
-
-LookUpThreads& look_up_threads() {
-  static auto* const threads = new LookUpThreads();  // outlives all that is static
-  return *threads;
-}
-
 }  // namespace
 
 struct AddressLookUp::State {
@@ -80,7 +45,48 @@ struct AddressLookUp::State {
     const std::scoped_lock lock(mutex);
     answer = std::move(addresses);
   }
+  bool has_answer() {
+    const std::scoped_lock lock(mutex);
+    return answer.has_value();
+  }
 };
+
+/// Threads whose look-ups nobody waits for any more. Each is joined once it has an answer, by a
+/// later look-up.
+struct AddressLookUp::Abandoned {
+  struct Entry {
+    Thread thread;
+    std::shared_ptr<State> state;
+  };
+  std::mutex mutex;  ///< guards all
+  std::list<Entry> entries;
+
+  static Abandoned& all() {
+    static auto* const abandoned = new Abandoned();  // outlives all that is static
+    return *abandoned;
+  }
+  void add(Thread thread, std::shared_ptr<State> state) {
+    const std::scoped_lock lock(mutex);
+    entries.push_back({std::move(thread), std::move(state)});
+  }
+  void join_some() {
+    const std::scoped_lock lock(mutex);
+    entries.remove_if([](Entry& entry) {
+      if (!entry.state->has_answer()) return false;
+      entry.thread.join();
+      return true;
+    });
+  }
+};
+
+AddressLookUp::~AddressLookUp() {
+  if (!thread_.joinable()) return;
+  if (state_->has_answer()) {
+    thread_.join();  // it has nothing left to do
+  } else {
+    Abandoned::all().add(std::move(thread_), std::move(state_));
+  }
+}
 
 std::shared_ptr<AddressLookUp> AddressLookUp::begin(const RemoteAddress& address,
                                                     std::function<void()> done) {
@@ -91,11 +97,13 @@ std::shared_ptr<AddressLookUp> AddressLookUp::begin(const RemoteAddress& address
     done();
     return begun;
   }
+  Abandoned::all().join_some();
   try {
-    look_up_threads().run([state, address, done] {
+    begun->thread_ = Thread([state, address, done] {
       state->set(look_up(address, AI_NUMERICSERV));
       done();
     });
+    begun->thread_.set_name("remote-names");
   } catch (const std::system_error& error) {
     state->set(fail(Errc::out_of_memory, "store remote: no thread to look {} up: {}", address.host,
                     error.what()));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "terrace/offload/remote_store.hpp"
+#include "terrace/offload/thread.hpp"
 
 namespace terrace::offload {
 
@@ -25,14 +26,21 @@ class AddressLookUp {
   [[nodiscard]] static std::shared_ptr<AddressLookUp> begin(const RemoteAddress& address,
                                                             std::function<void()> done);
 
+  /// Waits for nothing: a look-up that has no answer goes on by itself.
+  ~AddressLookUp();
+  AddressLookUp(const AddressLookUp&) = delete;
+  AddressLookUp& operator=(const AddressLookUp&) = delete;
+
   /// Returns the answer, once there is one: one address or more, or io_error.
   [[nodiscard]] std::optional<Result<std::vector<SocketAddress>>> answer() const;
 
  private:
   struct State;
+  struct Abandoned;
   explicit AddressLookUp(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
   std::shared_ptr<State> state_;
+  Thread thread_;
 };
 
 }  // namespace terrace::offload

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <optional>
 
+#include "terrace/core/config.hpp"
 #include "terrace/offload/remote_store.hpp"
 
 namespace terrace::offload {
@@ -68,13 +69,6 @@ std::optional<RemoteAddress> address_of(std::string_view text) {
 std::string RemoteAddress::text() const {
   return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port)
                                              : fmt::format("[{}]:{}", host, port);
-}
-
-std::string without_password(std::string_view url) {
-  const std::size_t at = url.rfind('@');
-  if (at == std::string_view::npos) return std::string(url);
-  const std::size_t begin = url.starts_with(scheme) ? scheme.size() : 0;
-  return std::string(url.substr(0, begin)) + "***" + std::string(url.substr(at));
 }
 
 Result<RemoteServer> RemoteServer::parse(std::string_view url) {

@@ -51,15 +51,13 @@ struct RemoteServer {
   [[nodiscard]] static Result<RemoteServer> parse(std::string_view url);
 };
 
-/// Returns a URL with `***` in place of what comes before its last @.
-[[nodiscard]] std::string without_password(std::string_view url);
-
 struct RemoteStoreOptions {
   RemoteServer server;
   std::string key_prefix = "terrace:";
   Duration ttl{};  ///< pages expire so long after their put; 0 = never
-  /// A request ends by it. That of an awaited request begins with its batch, that of a background
-  /// request when it is sent. A server that says nothing for so long counts as failed.
+  /// A request ends by it. The time of an awaited request begins with its batch, that of a
+  /// background request with the request: few of them are under way at a time. A server that owes
+  /// an answer for so long counts as failed.
   Duration deadline = std::chrono::seconds(1);
   Duration connect_timeout = std::chrono::milliseconds(500);  ///< with the greeting
   /// A server that failed is asked again after `retry_first`, and each time it fails again after
