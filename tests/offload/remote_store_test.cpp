@@ -37,6 +37,14 @@ TEST_F(RemoteStoreTest, GivesBackPagesAndTheirParts) {
   EXPECT_EQ(store->usage().pages, 3U);
 }
 
+TEST_F(RemoteStoreTest, TakesAnyLengthOfTime) {
+  const RedisServer server;
+  RemoteStoreOptions options = patient(server.address());
+  options.deadline = options.connect_timeout = options.retry_first = options.retry_max =
+      Duration::max();
+  EXPECT_TRUE(put_page(*opened(options), 1, page_of(1, 100)));
+}
+
 TEST_F(RemoteStoreTest, FindsAServerByItsName) {
   const RedisServer server;
   RemoteStoreOptions options = patient(server.address());

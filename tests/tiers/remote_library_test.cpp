@@ -36,7 +36,9 @@ class RemoteLibrary : public ::testing::Test {
   std::shared_ptr<ChunkLibrary> open(std::size_t chunks = 1000) {
     const auto upper = std::make_shared<FaultStore>(std::make_unique<MemoryStore>(
         doubles::MemoryStoreOptions{.capacity_bytes = chunks * chunk_bytes}));
-    remote_ = RemoteChunks::create({.store = lower_, .deadline = deadline_}).value();
+    remote_ =
+        RemoteChunks::create({.store = lower_, .deadline = deadline_, .write_deadline = deadline_})
+            .value();
     return ChunkLibrary::share({.store = upper, .deadline = long_enough, .remote = remote_})
         .value();
   }

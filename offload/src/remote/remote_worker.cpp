@@ -47,10 +47,20 @@ Status check_request(const PageRequest& request) {
   return {};
 }
 
+/// Returns the options with lengths of time that can be added to any time.
+RemoteStoreOptions bounded(RemoteStoreOptions options) {
+  constexpr Duration most = std::chrono::hours(24);
+  for (Duration* const time :
+       {&options.deadline, &options.connect_timeout, &options.retry_first, &options.retry_max}) {
+    *time = std::min(*time, most);
+  }
+  return options;
+}
+
 }  // namespace
 
 RemoteStore::Worker::Worker(const RemoteStoreOptions& options)
-    : options_(options),
+    : options_(bounded(options)),
       wake_(std::make_shared<WakeEvent>(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))),
       batches_("remote", options.batches_max),
       nodes_(options_, [wake = wake_] { wake->set(); }) {
@@ -124,8 +134,9 @@ void RemoteStore::Worker::keep(std::unique_ptr<Worker> worker) {
 void RemoteStore::Worker::serve() {
   constexpr Duration long_time = std::chrono::hours(1);  // a thread with work wakes this one
   for (;;) {
+    const bool is_last = stops_;  // before it looks for new batches, so that none is left
     const bool has_more = go_on();
-    if (stops_ && flights_.empty()) return;
+    if (is_last && flights_.empty()) return;
     wait_for_events(has_more ? Duration{} : long_time);
   }
 }

@@ -13,12 +13,18 @@ bool is_damage(const Error& error) noexcept {
   return error.code == Errc::corrupt || error.code == Errc::invalid_argument;
 }
 
+Duration write_deadline_of(const RemoteChunksOptions& options) noexcept {
+  if (options.write_deadline > Duration{}) return options.write_deadline;
+  return options.deadline < Duration::max() / 10 ? options.deadline * 10 : Duration::max();
+}
+
 }  // namespace
 
 RemoteChunks::RemoteChunks(const RemoteChunksOptions& options)
     : options_(options),
       chunks_(options.store, options.deadline),
-      chunks_behind_(options.store, options.deadline, {.priority = Priority::background}) {}
+      chunks_behind_(options.store, write_deadline_of(options),
+                     {.priority = Priority::background}) {}
 
 Result<std::shared_ptr<RemoteChunks>> RemoteChunks::create(const RemoteChunksOptions& options) {
   if (options.store == nullptr || options.deadline <= Duration{}) {
@@ -42,8 +48,7 @@ Status RemoteChunks::start() {
 RemoteChunks::~RemoteChunks() {
   {
     const std::lock_guard lock(mutex_);
-    ends_ = true;
-    end_by_ = std::chrono::steady_clock::now() + options_.deadline;
+    end_.emplace(options_.deadline);
   }
   changed_.notify_all();
   if (writer_.joinable()) writer_.join();
@@ -57,7 +62,7 @@ void RemoteChunks::write_behind(const ChunkKey& key, std::uint32_t tokens,
     const std::lock_guard lock(mutex_);
     const bool has_room = waiting_.empty() ? bytes <= options_.chunk_bytes_max
                                            : bytes_waiting_ + bytes <= options_.bytes_behind_max;
-    if (ends_ || !has_room) {
+    if (end_ || !has_room) {
       ++counters_.left_out;
       return;
     }
@@ -70,11 +75,11 @@ void RemoteChunks::write_behind(const ChunkKey& key, std::uint32_t tokens,
 void RemoteChunks::write_all() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return ends_ || !waiting_.empty(); });
+    changed_.wait(lock, [&] { return end_ || !waiting_.empty(); });
     if (waiting_.empty()) return;
     const Behind next = waiting_.front();
     bool is_written = false;
-    if (std::chrono::steady_clock::now() < end_by_) {
+    if (!end_ || end_->left() > Duration{}) {
       lock.unlock();
       is_written = chunks_behind_.publish(next.key, next.tokens, next.parts).has_value();
       lock.lock();

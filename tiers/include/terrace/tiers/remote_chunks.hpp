@@ -10,6 +10,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,7 +21,8 @@ namespace terrace::tiers {
 
 struct RemoteChunksOptions {
   std::shared_ptr<Store> store = nullptr;
-  Duration deadline{};  ///< of each batch
+  Duration deadline{};        ///< of each batch that somebody waits for
+  Duration write_deadline{};  ///< of each batch that is written; 0 = ten times the other
   /// Most bytes that wait to be written.
   std::uint64_t bytes_behind_max = std::uint64_t{256} << 20;
   /// Most bytes of a chunk that is written or read: a store that others write to may name any size.
@@ -40,7 +42,8 @@ class RemoteChunks {
   /// Errors   invalid_argument: no store, or no deadline; out_of_memory: no thread
   [[nodiscard]] static Result<std::shared_ptr<RemoteChunks>> create(
       const RemoteChunksOptions& options);
-  /// Writes chunks that wait until the deadline, and leaves out the others.
+  /// Writes chunks that wait until the deadline, and leaves out the others. The one that is being
+  /// written has its own deadline.
   ~RemoteChunks();
   RemoteChunks(const RemoteChunks&) = delete;
   RemoteChunks& operator=(const RemoteChunks&) = delete;
@@ -84,8 +87,7 @@ class RemoteChunks {
   std::condition_variable changed_;
   std::deque<Behind> waiting_;  ///< the first one is being written
   std::uint64_t bytes_waiting_ = 0;
-  TimePoint end_by_ = TimePoint::max();  ///< of writing
-  bool ends_ = false;
+  std::optional<Deadline> end_;  ///< of writing; nothing = it goes on
   RemoteCounters counters_;
 };
 
