@@ -34,6 +34,6 @@ set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS
   "libterrace${TERRACE_ABI_VERSION} (= ${PROJECT_VERSION})")
 # For programs in C++ alone, which the static libraries are for.
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SUGGESTS "libboost-dev, libeigen3-dev, libexpected-dev, \
-libfmt-dev, libhwloc-dev, libhwy-dev, libopenblas-dev, libssl-dev, libtbb-dev, liburing-dev, \
-libxxhash-dev, libyaml-cpp-dev, nlohmann-json3-dev")
+libfmt-dev, libhiredis-dev, libhwloc-dev, libhwy-dev, libopenblas-dev, libssl-dev, libtbb-dev, \
+liburing-dev, libxxhash-dev, libyaml-cpp-dev, nlohmann-json3-dev")
 include(CPack)

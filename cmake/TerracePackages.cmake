@@ -25,6 +25,7 @@ terrace_find_module(hwloc hwloc)
 terrace_find_module(liburing liburing)
 terrace_find_module(xxhash libxxhash)
 terrace_find_module(crypto libcrypto)
+terrace_find_module(hiredis hiredis)
 
 # Kernels are compiled once per instruction set; a CPU older than AVX2 gets the plain ones. Above
 # AVX-512 there are levels of our own. Highway leaves its own such level out of dispatch, yet with

@@ -42,7 +42,7 @@ Status use_named_isa(const Settings& settings, bool quiet) {
 void tell_settings(const Config& config) {
   for (const ConfigKey& key : config_keys()) {
     if (!is_set(config, key.name)) continue;
-    say("{} = {} ({})", key.name, config.text(key.name), config.source(key.name).place);
+    say("{} = {} ({})", key.name, config.visible_text(key.name), config.source(key.name).place);
   }
   say("kernels use {}", kernels::host::isa_in_use());
 }

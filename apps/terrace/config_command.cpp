@@ -46,7 +46,8 @@ void print_rows(const Config& config) {
   const std::size_t width = std::ranges::max(names, {}, &std::string_view::size).size();
   print_row(width, "key", "value", "set by", "meaning");
   for (const ConfigKey& key : config_keys()) {
-    const std::string_view value = config.text(key.name);
+    const std::string text = config.visible_text(key.name);
+    const std::string_view value = text;
     print_row(width, key.name, value.empty() ? "''" : value,
               describe_source(config.source(key.name)), key.meaning);
   }

@@ -11,7 +11,7 @@ Json config_value(const Config& config, const ConfigKey& key) {
     if (const auto number = config.integer_or_auto(key.name)) return *number;
   }
   if (key.kind == ConfigKind::number) return config.number(key.name);
-  return config.text(key.name);
+  return config.visible_text(key.name);
 }
 
 }  // namespace

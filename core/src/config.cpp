@@ -112,6 +112,14 @@ std::string shown(std::string_view text) {
   return result;
 }
 
+std::string without_password(std::string_view url) {
+  const std::size_t at = url.rfind('@');
+  if (at == std::string_view::npos) return std::string(url);
+  const std::size_t scheme = url.find("://");
+  const std::size_t begin = scheme < at ? scheme + 3 : 0;
+  return fmt::format("{}***{}", url.substr(0, begin), url.substr(at));
+}
+
 std::string_view to_string(ConfigOrigin origin) noexcept {
   switch (origin) {
     case ConfigOrigin::default_value:
@@ -138,7 +146,8 @@ Status Config::set(std::string_view name, std::string_view text, const ConfigSou
   if (key == nullptr) return tl::unexpected(unknown_config_key(name, source.place));
   if (!config_values::accepts(*key, text)) {
     return fail(Errc::invalid_argument, "{}: {}: '{}' is not accepted; write {}", source.place,
-                name, shown(text), describe_accepted(*key));
+                name, shown(key->has_password ? without_password(text) : std::string(text)),
+                describe_accepted(*key));
   }
   Value& value = values_[position(key)];
   if (source.origin >= value.source.origin) value = {.text = std::string(text), .source = source};
@@ -162,6 +171,12 @@ const Config::Value& Config::value(std::string_view name) const {
 }
 
 const std::string& Config::text(std::string_view name) const { return value(name).text; }
+
+std::string Config::visible_text(std::string_view name) const {
+  const ConfigKey* const key = find_config_key(name);
+  const std::string& all = values_[position(key)].text;
+  return key->has_password ? without_password(all) : all;
+}
 
 const ConfigSource& Config::source(std::string_view name) const { return value(name).source; }
 

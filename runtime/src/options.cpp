@@ -160,7 +160,10 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
   options.prefixes = {.model = config.text("tier.model"),
                       .adapter = config.text("tier.adapter"),
                       .rope = config.text("tier.rope"),
-                      .chunk_tokens = config.integer("tier.chunk_tokens")};
+                      .chunk_tokens = config.integer("tier.chunk_tokens"),
+                      .remote = {.url = config.text("tier.remote.url"),
+                                 .ttl = config.duration("tier.remote.ttl"),
+                                 .deadline = config.duration("tier.remote.deadline")}};
   options.planning.iterations = config.integers_or_auto("planning.iterations");
   options.planning.limits = {.iterations_min = config.integer("planning.iterations_min"),
                              .iterations_max = config.integer("planning.iterations_max")};

@@ -32,6 +32,14 @@ class ConfigKeys(unittest.TestCase):
                 read |= read_in(source.read_text(encoding="utf-8"))
         self.assertEqual(keys - read, set(), "read by nobody")
 
+    def test_a_password_is_shown_nowhere(self):
+        url = "tier.remote.url=redis://me:open%20sesame@127.0.0.1:1"
+        for words in (["config", "explain"], ["config", "explain", "--format", "json"],
+                      ["doctor"], ["config", "validate"]):
+            process = terrace(*words, "--set", url)
+            self.assertNotIn("sesame", process.stdout + process.stderr, words)
+        self.assertIn("redis://***@127.0.0.1:1", terrace("config", "explain", "--set", url).stdout)
+
     def test_a_flag_or_a_message_is_no_reading(self):
         self.assertEqual(read_in('KeyFlag{"--seed", "seed"}; fail("kv.dtype");'), set())
         self.assertEqual(read_in('config.is("placement", "offload")'), {"placement"})

@@ -134,6 +134,16 @@ TEST(CConfig, ListsItsKeysAsJson) {
   }
 }
 
+TEST(CConfig, ListsNoPassword) {
+  const ConfigHandle config = defaults();
+  EXPECT_OK(terrace_config_set(config.get(), "tier.remote.url", "redis://:secret@cache"));
+  EXPECT_EQ(value_of(config, "tier.remote.url"), "redis://:secret@cache");
+  const char* text = nullptr;
+  EXPECT_OK(terrace_config_keys(config.get(), &text));
+  EXPECT_THAT(text, HasSubstr("redis://***@cache"));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("secret")));
+}
+
 TEST(CConfig, RefusesNull) {
   const ConfigHandle config = defaults();
   const char* text = nullptr;

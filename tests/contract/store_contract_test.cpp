@@ -11,8 +11,10 @@
 #include "core/temporary_folder.hpp"
 #include "doubles/fault_store.hpp"
 #include "doubles/memory_store.hpp"
+#include "redis/redis_server.hpp"
 #include "terrace/core/rng.hpp"
 #include "terrace/offload/nvme_store.hpp"
+#include "terrace/offload/remote_store.hpp"
 
 namespace terrace {
 namespace {
@@ -20,6 +22,7 @@ namespace {
 using doubles::FaultStore;
 using doubles::MemoryStore;
 using offload::NvmeStore;
+using offload::RemoteStore;
 using offload::StorageFile;
 
 constexpr Duration patience = std::chrono::seconds(60);
@@ -32,7 +35,10 @@ struct StoreCase {
 
 class StoreContract : public testing::TestWithParam<StoreCase> {
  protected:
-  void SetUp() override { store_ = GetParam().make(folder_); }
+  void SetUp() override {
+    store_ = GetParam().make(folder_);
+    if (store_ == nullptr) GTEST_SKIP() << "no redis-server on this machine";
+  }
 
   void run(std::vector<PageRequest>& batch) {
     const auto ticket = store_->submit(batch);
@@ -360,13 +366,24 @@ auto make_nvme_store(offload::FileEngine engine) {
         .value();
   };
 }
+/// All cases share a server, under names of their own.
+std::unique_ptr<Store> make_remote_store(const TemporaryFolder& folder) {
+  if (!redis::is_installed()) return nullptr;
+  static const redis::RedisServer server;
+  return RemoteStore::open({.server = {.addresses = {server.address()}, .user = {}, .password = {}},
+                            .key_prefix = folder.path().string() + ":",
+                            .deadline = patience,
+                            .connect_timeout = patience})
+      .value();
+}
 
 INSTANTIATE_TEST_SUITE_P(
     Stores, StoreContract,
     testing::Values(StoreCase{"Memory", &make_memory_store},
                     StoreCase{"FaultWithoutFaults", &make_fault_store},
                     StoreCase{"Nvme", make_nvme_store(offload::FileEngine::best)},
-                    StoreCase{"NvmeByThreads", make_nvme_store(offload::FileEngine::threads)}),
+                    StoreCase{"NvmeByThreads", make_nvme_store(offload::FileEngine::threads)},
+                    StoreCase{"Remote", &make_remote_store}),
     [](const auto& each) { return each.param.name; });
 
 TEST(MemoryStore, ReportsADamagedPageAsCorruptAndOnlyThat) {

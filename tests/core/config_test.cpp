@@ -178,6 +178,19 @@ TEST(Config, KeepsMessagesToOneReadableLine) {
   EXPECT_THAT(refusal("pq.bits", "\x1b[2J\n"), HasSubstr("'?[2J?'"));
 }
 
+TEST(Config, ShowsNoPassword) {
+  Config config;
+  const std::string url = "redis://me:p@ss@cache:6379";
+  ASSERT_TRUE(config.set("tier.remote.url", url, from_flag));
+  EXPECT_EQ(config.text("tier.remote.url"), url);
+  EXPECT_EQ(config.visible_text("tier.remote.url"), "redis://***@cache:6379");
+  EXPECT_EQ(config.visible_text("cache.policy"), config.text("cache.policy"));
+  EXPECT_EQ(refusal("tier.remote.url", "redis://me:p@ss\n@cache").find("p@ss"), std::string::npos);
+  EXPECT_EQ(without_password("redis://cache:1"), "redis://cache:1");
+  EXPECT_EQ(without_password("secret@cache"), "***@cache");
+  EXPECT_EQ(without_password(""), "");
+}
+
 TEST(Config, ShowsNoControlCharacters) {
   EXPECT_EQ(shown("a\x1b[2J\x7f"), "a?[2J?");
   EXPECT_EQ(shown("\xc2\x9b"

@@ -245,7 +245,8 @@ Result<Value> parse(const std::string& text, const char* chunk, Read read) {
 
 bool is_recorded_key(std::string_view key) noexcept {
   const std::string_view group = key.substr(0, key.find('.'));
-  return find_config_key(key) != nullptr &&
+  const ConfigKey* const known = find_config_key(key);
+  return known != nullptr && !known->has_password &&
          std::ranges::find(groups_left_out, group) == groups_left_out.end();
 }
 

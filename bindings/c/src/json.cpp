@@ -64,7 +64,7 @@ std::string keys_as_json(const Config& config) {
   for (const ConfigKey& key : config_keys()) {
     const ConfigSource& source = config.source(key.name);
     keys.push_back({{"name", key.name},
-                    {"value", config.text(key.name)},
+                    {"value", config.visible_text(key.name)},
                     {"origin", to_string(source.origin)},
                     {"place", source.place},
                     {"default", key.default_text},

@@ -20,6 +20,7 @@ struct PageBatch {
   std::span<PageRequest> requests;
   BatchOptions options;
   std::size_t left = 0;  ///< requests without a status; the thread's that carries them out
+  TimePoint end_by = TimePoint::max();  ///< the thread's, where it counts time
   std::atomic<bool> is_cancelled{false};
 };
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "memory/remote_tier.hpp"
 #include "terrace/offload/tier_store.hpp"
 
 namespace terrace {
@@ -10,8 +11,9 @@ Result<HostTier::OpenedStore> HostTier::open_store(const RuntimePlan& plan) {
   const RowsBelowHost& below = plan.options.below_host;
   OpenedStore opened{.store = below.store, .owner = below.owner};
   if (plan.keeps_everything()) return opened;
-  const tiers::ChunkLibraryOptions library{
+  tiers::ChunkLibraryOptions library{
       .store = below.store, .deadline = plan.deadline(), .seed = plan.options.seed};
+  TERRACE_ASSIGN(library.remote, open_remote_tier(plan.options));
   if (below.store != nullptr) {
     if (!plan.options.prefixes.model.empty()) {
       TERRACE_ASSIGN(opened.chunks, tiers::ChunkLibrary::share(library));

@@ -70,6 +70,7 @@ Result<tiers::ChunkLease> find_indexes(PrefixLibrary& library, const FoundPrefix
   for (const tiers::Manifest& chunk : prefix.look_up.run) {
     TERRACE_ASSIGN(keys.emplace_back(), library.index_key(chunk.chunk()));
   }
+  library.chunks().bring_last(prefix.names.request(keys, now));
   TERRACE_ASSIGN(const std::vector<bool> there,
                  library.chunks().has(prefix.names.request(keys, now)));
   const auto last = std::ranges::find(there.rbegin(), there.rend(), true);

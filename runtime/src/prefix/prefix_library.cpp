@@ -56,6 +56,7 @@ PrefixCounters PrefixLibrary::counters() const {
   const tiers::LookUpCounters& ended = all.look_ups;
   return {.look_ups = ended.look_ups,
           .hits = ended[Outcome::hit_host] + ended[Outcome::hit_nvme] + ended[Outcome::hit_remote],
+          .hits_remote = ended[Outcome::hit_remote],
           .partial = ended[Outcome::partial],
           .misses = {.never_stored = ended[Outcome::miss_never_stored],
                      .evicted = ended[Outcome::miss_evicted],

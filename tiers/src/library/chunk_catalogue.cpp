@@ -5,15 +5,6 @@
 #include "terrace/tiers/chunk_store.hpp"
 
 namespace terrace::tiers {
-namespace {
-
-std::vector<PartName> names_of(const Manifest& manifest) {
-  std::vector<PartName> names;
-  for (const Part& part : manifest.parts()) names.push_back(part.name);
-  return names;
-}
-
-}  // namespace
 
 ChunkCatalogue::ChunkCatalogue(offload::AlignedBytes block, Directory directory, std::uint64_t seed)
     : block_(std::move(block)),

@@ -55,6 +55,7 @@ ChunkLibrary::ChunkLibrary(const ChunkLibraryOptions& options,
     : store_(options.store),
       deadline_(options.deadline),
       chunks_(options.store, options.deadline),
+      remote_(options.remote),
       catalogue_(std::move(catalogue)) {}
 
 ChunkLibrary::~ChunkLibrary() = default;
@@ -97,6 +98,7 @@ Result<std::optional<Error>> ChunkLibrary::learn(const FindRequest& request) {
 
 LookUp ChunkLibrary::find_run(const FindRequest& request, std::uint64_t tokens) {
   const Result<std::optional<Error>> learned = learn(request);
+  const Brought brought = bring_run(request);
   LookUp look_up{.tenant = request.tenant};
   {
     const std::lock_guard lock(mutex_);
@@ -112,6 +114,10 @@ LookUp ChunkLibrary::find_run(const FindRequest& request, std::uint64_t tokens) 
       look_up.outcome = LookUpOutcome::miss_never_stored;
       directory.amend(request.tenant, found.outcome, look_up.outcome);
     }
+    if (found.outcome == LookUpOutcome::hit_nvme && brought.chunks > 0) {
+      look_up.outcome = LookUpOutcome::hit_remote;
+      directory.amend(request.tenant, found.outcome, look_up.outcome);
+    }
     look_up.lease = ChunkLease(
         shared_from_this(),
         catalogue_->lease(request.keys.first(found.chunks[number_of(Tier::nvme)]), request.now));
@@ -120,6 +126,8 @@ LookUp ChunkLibrary::find_run(const FindRequest& request, std::uint64_t tokens) 
     settle(look_up);
   } else if (!learned || *learned) {
     amend(look_up, 0, learned ? **learned : learned.error());
+  } else if (brought.late) {
+    amend(look_up, 0, *brought.late);
   }
   return look_up;
 }
@@ -181,7 +189,19 @@ Result<std::vector<std::byte>> ChunkLibrary::read(const Manifest& manifest, cons
 
 Result<Published> ChunkLibrary::publish(const PublishRequest& request, std::vector<PartBytes> parts,
                                         ChunkLease& lease) {
-  const std::uint64_t bytes = bytes_of(parts);
+  auto held = std::make_shared<std::vector<PartBytes>>(std::move(parts));
+  const Result<Published> published = publish_here(request, held, lease);
+  const auto lower = remote();
+  if (lower != nullptr && published && *published == Published::written) {
+    lower->write_behind(request.key, request.tokens, std::move(held));
+  }
+  return published;
+}
+
+Result<Published> ChunkLibrary::publish_here(const PublishRequest& request,
+                                             const std::shared_ptr<std::vector<PartBytes>>& parts,
+                                             ChunkLease& lease) {
+  const std::uint64_t bytes = bytes_of(*parts);
   Reserved reserved;
   {
     const std::lock_guard lock(mutex_);
@@ -193,7 +213,7 @@ Result<Published> ChunkLibrary::publish(const PublishRequest& request, std::vect
   if (reserved.kind == Reserved::Kind::in_flight) return Published::under_way;
   std::optional<Result<Manifest>> written;
   if (reserved.kind == Reserved::Kind::reserved) {
-    written = write(request, bytes, std::make_shared<std::vector<PartBytes>>(std::move(parts)));
+    written = write(request, bytes, parts);
   }
   const std::lock_guard lock(mutex_);
   if (written && !*written) {
@@ -261,6 +281,16 @@ Result<StoreTicket> ChunkLibrary::start_erasing() {
   return erasing;
 }
 
+std::shared_ptr<RemoteChunks> ChunkLibrary::remote() const {
+  const std::lock_guard lock(mutex_);
+  return remote_;
+}
+
+void ChunkLibrary::attach(const std::shared_ptr<RemoteChunks>& remote) {
+  const std::lock_guard lock(mutex_);
+  if (remote_ == nullptr) remote_ = remote;
+}
+
 LibraryCounters ChunkLibrary::counters() const {
   const std::lock_guard lock(mutex_);
   const Directory& directory = catalogue_->directory();
@@ -268,7 +298,8 @@ LibraryCounters ChunkLibrary::counters() const {
           .tokens_asked = tokens_asked_,
           .tokens_found = tokens_found_,
           .evicted = catalogue_->evicted(),
-          .chunks = directory.gauges(Tier::nvme)};
+          .chunks = directory.gauges(Tier::nvme),
+          .remote = remote_ == nullptr ? RemoteCounters{} : remote_->counters()};
 }
 
 }  // namespace terrace::tiers

@@ -7,9 +7,15 @@
 #include <span>
 #include <vector>
 
-#include "terrace/tiers/part.hpp"
+#include "terrace/tiers/manifest.hpp"
 
 namespace terrace::tiers {
+
+inline std::vector<PartName> names_of(const Manifest& manifest) {
+  std::vector<PartName> names;
+  for (const Part& part : manifest.parts()) names.push_back(part.name);
+  return names;
+}
 
 /// Threads  one at a time
 class PartLists {

@@ -55,7 +55,10 @@ Result<std::shared_ptr<ChunkLibrary>> ChunkLibrary::share(const ChunkLibraryOpti
   Libraries& all = libraries();
   const std::lock_guard lock(all.mutex);
   if (options.store != nullptr) {
-    if (auto library = all.find(*options.store)) return library;
+    if (auto library = all.find(*options.store)) {
+      library->attach(options.remote);
+      return library;
+    }
   }
   TERRACE_ASSIGN(auto library, make(options));
   all.keep(library);
@@ -72,7 +75,10 @@ Result<std::shared_ptr<ChunkLibrary>> ChunkLibrary::open_file(const offload::Tie
     pages.emplace(saved.begin(), saved.end());
   };
   TERRACE_ASSIGN(options.store, offload::open_tier_store(listing));
-  if (auto library = all.find(*options.store)) return library;
+  if (auto library = all.find(*options.store)) {
+    library->attach(options.remote);
+    return library;
+  }
   TERRACE_ASSIGN(auto library, make(options));
   if (pages) TERRACE_TRY(library->take_stock(*pages));
   all.keep(library);

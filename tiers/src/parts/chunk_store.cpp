@@ -13,6 +13,16 @@ std::vector<PageKey> manifest_keys(std::span<const ChunkKey> chunks) {
   return keys;
 }
 
+/// Errors: corrupt: other bytes.
+Status check_part(const Manifest& manifest, const Part& part, std::span<const std::byte> bytes) {
+  if (bytes.size() == part.bytes &&
+      part_checksum(manifest.chunk(), part.name, bytes) == part.checksum) {
+    return {};
+  }
+  return fail(Errc::corrupt, "chunk {}: {} is not what was published", to_string(manifest.chunk()),
+              to_string(part.name));
+}
+
 }  // namespace
 
 Result<Manifest> ChunkStore::publish(const ChunkKey& chunk, std::uint32_t tokens,
@@ -34,7 +44,7 @@ Result<Manifest> ChunkStore::publish(const ChunkKey& chunk, std::uint32_t tokens
 
 Status ChunkStore::write(const Manifest& manifest,
                          const std::shared_ptr<std::vector<PartBytes>>& parts) {
-  offload::StoreBatch batch{.requests = {}, .memory = parts};
+  offload::StoreBatch batch{.requests = {}, .memory = parts, .options = writing_};
   for (PartBytes& part : *parts) {
     batch.requests.push_back({.verb = PageVerb::put,
                               .key = page_key(manifest.chunk(), part.name),
@@ -43,7 +53,15 @@ Status ChunkStore::write(const Manifest& manifest,
   }
   TERRACE_TRY(calls_.carry_out(batch));
   for (const PageRequest& request : batch.requests) TERRACE_TRY(request.status);
-  return calls_.write({{.key = manifest_page_key(manifest.chunk()), .bytes = manifest.write()}});
+  const auto last = std::make_shared<std::vector<std::byte>>(manifest.write());
+  batch = {.requests = {{.verb = PageVerb::put,
+                         .key = manifest_page_key(manifest.chunk()),
+                         .data = last->data(),
+                         .bytes = last->size()}},
+           .memory = last,
+           .options = writing_};
+  TERRACE_TRY(calls_.carry_out(batch));
+  return batch.requests.front().status;
 }
 
 Result<std::vector<Result<Manifest>>> ChunkStore::manifests(std::span<const ChunkKey> chunks) {
@@ -90,12 +108,27 @@ Status ChunkStore::check_parts(const Manifest& manifest) {
 
 Result<std::vector<std::byte>> ChunkStore::read(const Manifest& manifest, const Part& part) {
   TERRACE_ASSIGN(std::vector<std::byte> bytes, calls_.read(page_key(manifest.chunk(), part.name)));
-  if (bytes.size() == part.bytes &&
-      part_checksum(manifest.chunk(), part.name, bytes) == part.checksum) {
-    return bytes;
+  TERRACE_TRY(check_part(manifest, part, bytes));
+  return bytes;
+}
+
+Result<std::vector<PartBytes>> ChunkStore::read_all(const Manifest& manifest) {
+  const auto parts = std::make_shared<std::vector<PartBytes>>();
+  offload::StoreBatch batch{.requests = {}, .memory = parts};
+  for (const Part& part : manifest.parts()) {
+    parts->push_back({.name = part.name, .bytes = std::vector<std::byte>(part.bytes)});
+    std::vector<std::byte>& bytes = parts->back().bytes;
+    batch.requests.push_back({.verb = PageVerb::get,
+                              .key = page_key(manifest.chunk(), part.name),
+                              .data = bytes.data(),
+                              .bytes = bytes.size()});
   }
-  return fail(Errc::corrupt, "chunk {}: {} is not what was published", to_string(manifest.chunk()),
-              to_string(part.name));
+  TERRACE_TRY(calls_.carry_out(batch));
+  for (std::size_t i = 0; i < parts->size(); ++i) {
+    TERRACE_TRY(batch.requests[i].status);
+    TERRACE_TRY(check_part(manifest, manifest.parts()[i], (*parts)[i].bytes));
+  }
+  return std::move(*parts);
 }
 
 std::vector<PageKey> ChunkStore::pages_of(const ChunkKey& chunk, std::span<const PartName> parts) {

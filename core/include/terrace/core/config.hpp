@@ -43,7 +43,8 @@ struct ConfigKey {
   std::string_view words = {};  ///< accepted besides a value of the kind: "auto", "auto|host|cuda"
   double low = 0;               ///< limits of integers, numbers and sizes, both included
   double high = 0;
-  std::string_view meaning;  ///< one line for people
+  std::string_view meaning;   ///< one line for people
+  bool has_password = false;  ///< a URL whose password is in no message, report or trace
 };
 
 /// Returns the schema, grouped by the part of the name before the dot.
@@ -63,6 +64,9 @@ std::string describe_accepted(const ConfigKey& key);
 
 /// Returns user-given text fit for one line of a message: cut short, control characters masked.
 std::string shown(std::string_view text);
+
+/// Returns a URL with `***` in place of user and password: all between :// and the last @.
+std::string without_password(std::string_view url);
 
 /// The origin of a value, weakest first: a stronger origin wins in any order of arrival.
 enum class ConfigOrigin : std::uint8_t { default_value, file, environment, flag };
@@ -100,6 +104,8 @@ class Config {
   [[nodiscard]] Status validate() const;
 
   [[nodiscard]] const std::string& text(std::string_view name) const;
+  /// Returns the text as people may see it: without a password.
+  [[nodiscard]] std::string visible_text(std::string_view name) const;
   [[nodiscard]] const ConfigSource& source(std::string_view name) const;
 
   /// True when the value is exactly `word`: is("backend", "auto").

@@ -16,9 +16,19 @@
 #include <span>
 #include <string>
 
+#include "terrace/core/clock.hpp"
 #include "terrace/core/ids.hpp"
 
 namespace terrace {
+
+/// Servers of the Redis protocol: prefixes that are published go to them, too, and look-ups ask
+/// them for what the store below the host lacks.
+struct RemotePrefixOptions {
+  std::string url = {};  ///< offload::RemoteServer::parse; empty = none
+  Duration ttl{};        ///< that prefixes stay there; 0 = no limit
+  /// Longest wait of a look-up for an answer: it begins to bring no chunk up after it.
+  Duration deadline = std::chrono::seconds{1};
+};
 
 /// The model that rows are of. Rows of other models, adapters or shapes are never found.
 struct PrefixOptions {
@@ -26,6 +36,7 @@ struct PrefixOptions {
   std::string adapter = {};        ///< a digest of the adapter's weights; empty = no adapter
   std::string rope = {};           ///< all parameters of RoPE, in any words
   std::size_t chunk_tokens = 256;  ///< tokens that are kept together; whole blocks
+  RemotePrefixOptions remote = {};
 };
 
 struct PrefixQuery {
@@ -49,8 +60,9 @@ struct PrefixMisses {
 /// and misses.
 struct PrefixCounters {
   std::uint64_t look_ups = 0;
-  std::uint64_t hits = 0;     ///< all whole chunks of the query were found
-  std::uint64_t partial = 0;  ///< some of them, from the front
+  std::uint64_t hits = 0;         ///< all whole chunks of the query were found
+  std::uint64_t hits_remote = 0;  ///< of these, hits for which chunks came from another machine
+  std::uint64_t partial = 0;      ///< some of them, from the front
   PrefixMisses misses = {};
   std::uint64_t tokens_asked = 0;    ///< of all queries
   std::uint64_t tokens_found = 0;    ///< that sequences began with

@@ -15,6 +15,10 @@
 // dropped, so that the next look-up is a miss and not the same failure again. An error that may
 // pass, of the device or of a deadline, drops nothing.
 //
+// A library may have a lower store, as on another machine: chunks that are published go to it, too,
+// behind everybody's back; look-ups ask it for chunks that are not here, and bring them up. A lower
+// store that fails makes look-ups miss what is not here, and costs them no more than its deadline.
+//
 // The library knows its chunks by a directory in memory. Where a file was opened with it
 // (open_file), it has read which chunks are there; of another store it asks the store for chunks
 // that it does not know.
@@ -32,6 +36,7 @@
 #include "terrace/tiers/chunk_store.hpp"
 #include "terrace/tiers/directory.hpp"
 #include "terrace/tiers/namespace.hpp"
+#include "terrace/tiers/remote_chunks.hpp"
 
 namespace terrace::tiers {
 
@@ -45,6 +50,9 @@ struct ChunkLibraryOptions {
   /// may have, 65,536 at most. More chunks evict each other.
   std::uint64_t chunks_max = 0;
   std::uint64_t seed = 0;  ///< DirectoryOptions::seed
+  /// Chunks of a lower store; null = none. A library that the process has already takes them if it
+  /// has none.
+  std::shared_ptr<RemoteChunks> remote = nullptr;
 };
 
 /// A lease of chunks: while it lives, their pages stay in the store, found or not.
@@ -99,6 +107,7 @@ struct LibraryCounters {
   std::uint64_t tokens_found = 0;
   std::uint64_t evicted = 0;  ///< chunks
   TierGauges chunks = {};     ///< `in_flight` has dropped chunks that are leased, too
+  RemoteCounters remote = {};
 };
 
 /// Times are of one clock. Tokens of a request are those that the caller counts.
@@ -136,7 +145,8 @@ class ChunkLibrary : public std::enable_shared_from_this<ChunkLibrary> {
 
   /// Looks for the longest run of whole chunks from the front of a prefix, and counts the look-up,
   /// which asks for so many tokens. A look-up without keys is a miss of what was never stored.
-  /// Errors of the store are misses.
+  /// Errors of the store are misses. Chunks that the store lacks, and the lower store has, are
+  /// brought up first: one after the other, none after the lower store's deadline.
   [[nodiscard]] LookUp find_run(const FindRequest& request, std::uint64_t tokens);
   /// Says that only the first `usable` chunks of a look-up's run are of use: it counts as partial
   /// or, with none of them, as a miss for that reason.
@@ -145,6 +155,8 @@ class ChunkLibrary : public std::enable_shared_from_this<ChunkLibrary> {
   /// Returns which of the chunks are there, as far as the store says so, without counting a
   /// look-up. Errors: not_ready past the deadline.
   [[nodiscard]] Result<std::vector<bool>> has(const FindRequest& request);
+  /// Brings the last of the chunks that the lower store has up, unless it or a later one is here.
+  void bring_last(const FindRequest& request);
   /// Leases those of the chunks that are there.
   [[nodiscard]] ChunkLease lease(const FindRequest& request);
   /// Uses the chunks of a prefix that are there: its end is evicted before its beginning.
@@ -158,7 +170,8 @@ class ChunkLibrary : public std::enable_shared_from_this<ChunkLibrary> {
   [[nodiscard]] Result<std::vector<std::byte>> read(const Manifest& manifest, const Part& part);
 
   /// Writes a chunk, unless it is there, and adds it to a lease. Where the store is full, it evicts
-  /// others first, until the chunk fits or nothing is left to evict.
+  /// others first, until the chunk fits or nothing is left to evict. A chunk that was written goes
+  /// to the lower store, too, without a wait.
   ///
   /// Errors   out_of_memory: no room, and look-ups of the chunk say so; those of
   ///          ChunkStore::publish. Nothing is left of the chunk
@@ -185,6 +198,26 @@ class ChunkLibrary : public std::enable_shared_from_this<ChunkLibrary> {
   /// Asks the store for chunks that the directory does not know. Returns why one of them may be
   /// there all the same. Errors: not_ready past the deadline.
   Result<std::optional<Error>> learn(const FindRequest& request);
+  /// Chunks that a look-up had brought up.
+  struct Brought {
+    ChunkLease lease = {};  ///< of them, and of those that were here
+    std::uint64_t chunks = 0;
+    std::optional<Error> late = {};  ///< why there may be more
+  };
+  [[nodiscard]] std::shared_ptr<RemoteChunks> remote() const;
+  void attach(const std::shared_ptr<RemoteChunks>& remote);
+  [[nodiscard]] Brought bring_run(const FindRequest& request);
+  /// Brings chunks up, until one cannot be had or the time is over.
+  void bring_all(RemoteChunks& lower, const FindRequest& request, std::span<const ChunkKey> keys,
+                 Brought& brought);
+  /// Brings one chunk up. Errors: those of RemoteChunks::read and of publish().
+  [[nodiscard]] Status bring(RemoteChunks& remote, const FindRequest& request,
+                             const Manifest& manifest, ChunkLease& lease);
+  /// Remembers of a chunk that it is damaged in the lower store.
+  void note_damage(const FindRequest& request, const ChunkKey& key);
+  [[nodiscard]] Result<Published> publish_here(const PublishRequest& request,
+                                               const std::shared_ptr<std::vector<PartBytes>>& parts,
+                                               ChunkLease& lease);
   void return_lease(std::span<const ChunkKey> chunks) noexcept;
   /// Reads the manifests of the chunks that the directory has found.
   void settle(LookUp& look_up);
@@ -200,6 +233,7 @@ class ChunkLibrary : public std::enable_shared_from_this<ChunkLibrary> {
   bool knows_namespaces_ = true;  ///< of all of them
 
   mutable std::mutex mutex_;
+  std::shared_ptr<RemoteChunks> remote_;
   std::unique_ptr<ChunkCatalogue> catalogue_;
   std::map<Digest, TenantId> tenants_;
   std::uint64_t tokens_asked_ = 0;

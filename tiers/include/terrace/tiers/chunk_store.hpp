@@ -36,9 +36,9 @@ struct ChunkRun {
 /// Threads  safe from any thread
 class ChunkStore {
  public:
-  /// Each call waits for the store until the deadline.
-  ChunkStore(std::shared_ptr<Store> store, Duration deadline) noexcept
-      : calls_(std::move(store), deadline) {}
+  /// Each call waits for the store until the deadline. `writing`: of what is published.
+  ChunkStore(std::shared_ptr<Store> store, Duration deadline, BatchOptions writing = {}) noexcept
+      : calls_(std::move(store), deadline), writing_(writing) {}
 
   /// Writes a chunk. A look-up finds all of it, or nothing. Nothing may change the parts
   /// meanwhile, nor while the store is still at them past the deadline.
@@ -63,6 +63,11 @@ class ChunkStore {
   /// Errors   corrupt: other bytes; those of the store
   [[nodiscard]] Result<std::vector<std::byte>> read(const Manifest& manifest, const Part& part);
 
+  /// Returns all parts of a chunk, read at once.
+  ///
+  /// Errors   as read(); not_ready past the deadline
+  [[nodiscard]] Result<std::vector<PartBytes>> read_all(const Manifest& manifest);
+
   /// Returns the keys of all pages of a chunk, first that of the manifest: in this order they are
   /// erased, so that nobody finds the rest.
   [[nodiscard]] static std::vector<PageKey> pages_of(const ChunkKey& chunk,
@@ -79,6 +84,7 @@ class ChunkStore {
   [[nodiscard]] Status check_parts(const Manifest& manifest);
 
   offload::StoreCalls calls_;
+  BatchOptions writing_;
 };
 
 }  // namespace terrace::tiers

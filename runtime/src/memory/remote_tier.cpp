@@ -1,0 +1,34 @@
+#include "memory/remote_tier.hpp"
+
+#include <algorithm>
+
+#include "terrace/offload/remote_store.hpp"
+
+namespace terrace {
+namespace {
+
+Result<std::shared_ptr<tiers::RemoteChunks>> open_servers(const RemotePrefixOptions& remote) {
+  offload::RemoteStoreOptions options;
+  TERRACE_ASSIGN(options.server, offload::RemoteServer::parse(remote.url));
+  options.ttl = remote.ttl;
+  options.deadline = remote.deadline;
+  options.connect_timeout = std::min(options.connect_timeout, remote.deadline);
+  TERRACE_ASSIGN(std::shared_ptr<Store> store, offload::RemoteStore::open(options));
+  return tiers::RemoteChunks::create({.store = std::move(store), .deadline = remote.deadline});
+}
+
+}  // namespace
+
+Result<std::shared_ptr<tiers::RemoteChunks>> open_remote_tier(const RuntimeOptions& options) {
+  const PrefixOptions& prefixes = options.prefixes;
+  if (prefixes.remote.url.empty() || prefixes.model.empty()) return nullptr;
+  if (options.below_host.store == nullptr && options.below_host.file.empty()) {
+    return fail(Errc::invalid_argument,
+                "tier.remote.url: prefixes come up into the file of tier.nvme.path; name one");
+  }
+  auto opened = open_servers(prefixes.remote);
+  if (!opened) return tl::unexpected(opened.error().while_doing("tier.remote"));
+  return opened;
+}
+
+}  // namespace terrace
