@@ -173,6 +173,8 @@ void NvmeStore::Worker::serve() {
   std::vector<FinishedTransfer> finished(passages_.size());
   std::optional<Deadline> end;
   while (true) {
+    // Before the look for new batches, so that the last look finds all that there are.
+    const bool is_told_to_end = stops_;
     advance();
     if (!arrived_.empty()) {
       // Checksums take time, in which the disk is at what has begun.
@@ -181,7 +183,7 @@ void NvmeStore::Worker::serve() {
       }
       advance();
     }
-    if (stops_ && !end) end.emplace(options_.queue.patience);
+    if (is_told_to_end && !end) end.emplace(options_.queue.patience);
     const bool is_idle = queue_->in_flight() == 0 && changes_.empty();
     if (end && (is_idle || end->left() == Duration{})) return;
     const std::size_t count = queue_->reap(finished, end ? end->left() : long_time);
