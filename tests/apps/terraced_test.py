@@ -143,11 +143,12 @@ class Terraced(RunsDaemons):
         self.assertFalse(self.socket.parent.exists())
         for wrong in (("--set", "daemon.memory=much"), ("--set", "daemon.memry=1GiB"),
                       ("--set", "tier.nvme.path="), ("--set", "daemon.allow_users=no such user"),
-                      ("--config", "/there/is/none"), ("--nonsense",)):
-            process = subprocess.run([*self.command("--check"), *wrong], env=clean_environment(),
-                                     capture_output=True, text=True, timeout=1800, check=False)
-            self.assertEqual(process.returncode, 1 if "--config" in wrong else 2, wrong)
+                      ("--nonsense",)):
+            process = self.run_to_end("--check", *wrong)
+            self.assertEqual(process.returncode, 2, wrong)
             self.assertEqual(process.stderr.count("\n"), 1, process.stderr)
+        (self.folder / "terraced.yaml").unlink()
+        self.assertEqual(self.run_to_end("--check").returncode, 1)
 
     def test_says_what_it_is(self):
         self.assertIn("terraced", self.run_to_end("--version").stdout)

@@ -41,13 +41,19 @@ Result<tiers::ChunkKey> ChunkService::key_of(const Tenant& tenant, const tiers::
   return tiers::key_after(key, tenant.digest);
 }
 
-Result<tiers::LookUp> ChunkService::find(const Tenant& tenant, const wire::Find& find) {
+Result<std::vector<tiers::ChunkKey>> ChunkService::keys_of(const Tenant& tenant,
+                                                           const wire::Find& find) {
   std::vector<tiers::ChunkKey> keys;
   keys.reserve(find.keys.size());
   for (const tiers::ChunkKey& key : find.keys) {
     TERRACE_ASSIGN(const tiers::ChunkKey own, key_of(tenant, key));
     keys.push_back(own);
   }
+  return keys;
+}
+
+Result<tiers::LookUp> ChunkService::find(const Tenant& tenant, const wire::Find& find) {
+  TERRACE_ASSIGN(const std::vector<tiers::ChunkKey> keys, keys_of(tenant, find));
   std::shared_ptr<const tiers::Manifest> known;  // as long as the library looks at it
   std::size_t known_count = 0;
   const auto find_known = [&](const tiers::ChunkKey& key) -> const tiers::Manifest* {
@@ -60,6 +66,21 @@ Result<tiers::LookUp> ChunkService::find(const Tenant& tenant, const wire::Find&
       find_known);
   for (std::size_t i = known_count; i < look_up.run.size(); ++i) manifests_.keep(look_up.run[i]);
   return look_up;
+}
+
+Result<std::optional<tiers::LookUp>> ChunkService::find_in_memory(const Tenant& tenant,
+                                                                  const wire::Find& find) {
+  TERRACE_ASSIGN(const std::vector<tiers::ChunkKey> keys, keys_of(tenant, find));
+  std::vector<std::shared_ptr<const tiers::Manifest>> known;
+  for (const tiers::ChunkKey& key : keys) {
+    known.push_back(manifests_.find(key));
+    if (known.back() == nullptr) return std::nullopt;
+  }
+  // Chunks of the run are those of the keys, from the front.
+  std::size_t next = 0;
+  return library_->find_run(
+      {.root = find.root, .tenant = tenant.number, .keys = keys, .now = clock_.now()}, find.tokens,
+      [&](const tiers::ChunkKey& /*key*/) { return known[next++].get(); });
 }
 
 tiers::ChunkLease ChunkService::lease(const Tenant& tenant, const tiers::ChunkKey& key) {

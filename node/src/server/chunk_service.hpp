@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -61,6 +62,9 @@ class ChunkService {
 
   /// Errors   those of key_of(); errors of the file are misses
   [[nodiscard]] Result<tiers::LookUp> find(const Tenant& tenant, const wire::Find& find);
+  /// As find(), if it can be told from memory: nothing, and nothing is counted, if it cannot.
+  [[nodiscard]] Result<std::optional<tiers::LookUp>> find_in_memory(const Tenant& tenant,
+                                                                    const wire::Find& find);
   [[nodiscard]] Result<std::vector<std::byte>> read(const tiers::Manifest& manifest,
                                                     const tiers::Part& part) {
     return library_->read(manifest, part);
@@ -100,6 +104,8 @@ class ChunkService {
     std::uint64_t quota = TenantQuotas::no_limit;
     std::uint64_t under_way = 0;  ///< bytes that are being written
   };
+  [[nodiscard]] static Result<std::vector<tiers::ChunkKey>> keys_of(const Tenant& tenant,
+                                                                    const wire::Find& find);
   [[nodiscard]] Status take_quota(const Tenant& tenant, std::uint64_t bytes);
   void give_quota_back(const Tenant& tenant, std::uint64_t bytes);
 

@@ -7,6 +7,9 @@
 namespace terrace::node {
 namespace {
 
+/// Look-ups of more keys take too long for the thread that all clients wait for.
+constexpr std::size_t keys_in_memory = 128;
+
 std::vector<wire::SizedPart> parts_of(const tiers::Manifest& manifest) {
   std::vector<wire::SizedPart> parts;
   for (const tiers::Part& part : manifest.parts()) {
@@ -46,6 +49,11 @@ Status Session::find(std::uint64_t request, const wire::Find& message) {
   if (leases_.size() + finds_under_way_ >= node_.options.client.leases) {
     return fail(Errc::out_of_memory, "the client has {} leases: release one",
                 node_.options.client.leases);
+  }
+  if (message.keys.size() <= keys_in_memory) {
+    TERRACE_ASSIGN(std::optional<tiers::LookUp> known,
+                   node_.chunks.find_in_memory(tenant_, message));
+    if (known) return answer_find(request, *std::move(known)), Status{};
   }
   ++finds_under_way_;
   using Outcome = Result<tiers::LookUp>;
