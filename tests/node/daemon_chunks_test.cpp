@@ -127,7 +127,7 @@ TEST_F(DaemonChunks, PinsKeepChunksUntilTheyAreUnpinnedAsOften) {
 }
 
 TEST_F(DaemonChunks, MemoryThatIsTooSmallServesPartAfterPart) {
-  const auto keys = some_keys(600);  // 1.8 MB of rows, of which 1 MiB fit
+  const auto keys = some_keys(600);  // 1.8 MB of rows, and room for 1 MiB
   for (const auto& key : keys) ASSERT_TRUE(publish(*client_, key));
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const DaemonLookUp found = find(*client_, std::span(keys).subspan(i, 1));

@@ -71,6 +71,23 @@ TEST(DaemonTenants, AQuotaIsKeptByEvictingTheTenantsOwnChunks) {
   EXPECT_EQ(find(*small, std::span(keys).last(5)).run.size(), 5U);
 }
 
+TEST(DaemonTenants, ChunksOfBeforeARestartAreOfNobodysQuota) {
+  NodePlace place;
+  const auto keys = some_keys(4);
+  {
+    RunningDaemon daemon(place.options());
+    for (const auto& key : keys) ASSERT_TRUE(publish(*place.client("salt"), key));
+  }
+  DaemonOptions options = place.options();
+  options.quotas.of_each = row_bytes + 1;
+  RunningDaemon daemon(options);
+  for (const char* const salt : {"", "salt"}) {
+    const auto client = place.client(salt);
+    for (const auto& key : some_keys(3, 50)) ASSERT_TRUE(publish(*client, key));
+  }
+  EXPECT_EQ(find(*place.client("salt"), keys).run.size(), keys.size());
+}
+
 TEST(DaemonTenants, LeasedChunksDoNotMakeRoomInAQuota) {
   NodePlace place;
   DaemonOptions options = place.options();

@@ -107,7 +107,7 @@ class ClientLink {
   std::uint64_t epochs_ = 0;
   std::uint64_t next_request_ = 1;
   Duration lease_time_{};
-  std::optional<OutgoingFrame> unsent_;  ///< a message of which a part was sent
+  std::optional<OutgoingFrame> unsent_;  ///< a message that was sent in part
   std::vector<std::byte> received_;
   std::vector<Descriptor> descriptors_;  ///< in the order of the messages that they came with
   std::map<std::uint32_t, std::shared_ptr<const Mapping>> segments_;

@@ -1,4 +1,4 @@
-// What a link does with replies that nobody waits for any more, and with what nobody wants.
+// Replies that nobody waits for any more, and leases and reservations that nobody wants.
 #include <utility>
 
 #include "client_link.hpp"

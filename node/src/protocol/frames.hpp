@@ -4,7 +4,7 @@
 //   TERRACE_ASSIGN(const Find find, read_body<Find>(body));
 #pragma once
 
-#include "messages.hpp"
+#include "message_fields.hpp"
 
 namespace terrace::node::wire {
 

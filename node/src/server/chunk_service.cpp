@@ -6,6 +6,9 @@
 namespace terrace::node {
 namespace {
 
+/// Stands for the tenant without a salt. It is longer than the salts that clients may have.
+const std::string no_salt(wire::salt_bytes_max + 1, '-');
+
 std::uint64_t bytes_of_all(std::span<const tiers::PartBytes> parts) {
   std::uint64_t bytes = 0;
   for (const tiers::PartBytes& part : parts) bytes += part.bytes.size();
@@ -21,7 +24,9 @@ ChunkService::ChunkService(std::shared_ptr<tiers::ChunkLibrary> library, const C
 Result<Tenant> ChunkService::tenant_of(const std::string& salt) {
   const tiers::TenantSalt secret(salt);
   Tenant tenant;
-  TERRACE_ASSIGN(tenant.number, library_->tenant_of(secret));
+  // Tenant 0 is that of chunks which were in the file at the start: they are of nobody's quota.
+  TERRACE_ASSIGN(tenant.number,
+                 library_->tenant_of(secret.is_empty() ? tiers::TenantSalt(no_salt) : secret));
   if (!secret.is_empty()) {
     TERRACE_ASSIGN(const tiers::Digest digest, tiers::digest_of(secret));
     tenant.digest = tiers::to_string(digest);

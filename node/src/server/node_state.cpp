@@ -50,14 +50,23 @@ void NodeState::tell_retired() {
   }
 }
 
-wire::StatsReply NodeState::stats() {
-  wire::StatsReply reply;
-  const auto add = [&](std::string name, std::uint64_t value) {
-    reply.counters.push_back({.name = std::move(name), .value = value});
-  };
+namespace {
+
+/// Appends counters to a reply.
+class Counters {
+ public:
+  explicit Counters(wire::StatsReply& to) noexcept : to_(to) {}
+  void operator()(std::string name, std::uint64_t value) {
+    to_.counters.push_back({.name = std::move(name), .value = value});
+  }
+
+ private:
+  wire::StatsReply& to_;
+};
+
+void add_chunks(Counters add, const ChunkService& chunks) {
   const tiers::LibraryCounters library = chunks.counters();
   const StoreUsage file = chunks.usage();
-  const PoolCounters& memory = pool.counters();
   add("look_ups", library.look_ups.look_ups);
   for (std::size_t i = 0; i < tiers::look_up_outcome_count; ++i) {
     add("look_ups." + std::string(to_string(static_cast<tiers::LookUpOutcome>(i))),
@@ -68,35 +77,51 @@ wire::StatsReply NodeState::stats() {
   add("chunks", library.chunks.copies);
   add("chunks.bytes", library.chunks.resident);
   add("chunks.in_flight_bytes", library.chunks.in_flight);
-  add("chunks.pinned_bytes", pins.bytes());
   add("chunks.evicted", library.evicted);
-  add("chunks.published", counters.published);
   add("file.used_bytes", file.used_bytes);
   add("file.free_bytes", file.free_bytes);
+  add("tenants", chunks.tenants());
+}
+
+void add_memory(Counters add, const PoolCounters& memory) {
   add("memory.bytes", memory.bytes);
   add("memory.parts", memory.parts);
   add("memory.part_bytes", memory.part_bytes);
   add("memory.held_bytes", memory.held_bytes);
   add("memory.evicted", memory.evicted);
   add("memory.segments_retired", memory.segments_retired);
+}
+
+void add_requests(Counters add, const ServerCounters& counters) {
+  add("chunks.published", counters.published);
   add("parts.read", counters.parts_read);
   add("parts.from_memory", counters.parts_from_memory);
   add("parts.bytes", counters.bytes_read);
-  add("clients", sessions.size());
   add("clients.connected", counters.connections);
   add("clients.refused", counters.refused);
   add("requests", counters.requests);
   add("requests.failed", counters.failed);
+  add("leases.expired", counters.leases_expired);
+}
+
+}  // namespace
+
+wire::StatsReply NodeState::stats() const {
+  wire::StatsReply reply;
+  Counters add(reply);
+  add_chunks(add, chunks);
+  add_memory(add, pool.counters());
+  add_requests(add, counters);
   std::uint64_t leases = 0;
   std::uint64_t reservations = 0;
   for (const auto& [number, session] : sessions) {
     leases += session->leases();
     reservations += session->reservations();
   }
+  add("chunks.pinned_bytes", pins.bytes());
+  add("clients", sessions.size());
   add("leases", leases);
-  add("leases.expired", counters.leases_expired);
   add("reservations", reservations);
-  add("tenants", chunks.tenants());
   return reply;
 }
 

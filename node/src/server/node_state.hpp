@@ -73,7 +73,7 @@ struct NodeState {
   [[nodiscard]] Session* session(std::uint64_t number);
   /// Has clients give up segments that the pool has retired.
   void tell_retired();
-  [[nodiscard]] wire::StatsReply stats();
+  [[nodiscard]] wire::StatsReply stats() const;
 };
 
 }  // namespace terrace::node

@@ -1,4 +1,4 @@
-// What both ends of a connection do with its socket, without waiting.
+// Sending and receiving at both ends of a connection, without waiting.
 #pragma once
 
 #include <cstddef>

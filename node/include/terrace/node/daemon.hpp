@@ -36,8 +36,8 @@ struct TenantQuotas {
   static constexpr std::uint64_t no_limit = ~std::uint64_t{0};
 
   std::uint64_t of_each = no_limit;
-  /// Of tenants by name: what the SHA-256 of their salt begins with, as lower-case hexadecimal
-  /// digits, eight at least; "none": without a salt. Of two that fit, the longer one counts.
+  /// By the names of tenants: the first digits, eight at least, of the SHA-256 of their salt, as
+  /// lower-case hexadecimal digits; "none": without a salt. The longest name that fits counts.
   std::map<std::string, std::uint64_t> by_name = {};
 
   /// `digest`: of the salt; empty without a salt.

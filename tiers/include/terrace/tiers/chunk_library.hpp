@@ -140,7 +140,7 @@ class ChunkLibrary : public std::enable_shared_from_this<ChunkLibrary> {
   /// Looks for the longest run of whole chunks from the front of a prefix, and counts the look-up,
   /// which asks for so many tokens. A look-up without keys is a miss of what was never stored.
   /// Errors of the store are misses. The store is not asked for chunks from the front whose
-  /// manifests are known: whoever reads a part of them notices what is not as it was.
+  /// manifests are known: reading their parts shows damage.
   [[nodiscard]] LookUp find_run(const FindRequest& request, std::uint64_t tokens);
   [[nodiscard]] LookUp find_run(const FindRequest& request, std::uint64_t tokens,
                                 KnownManifests known);
