@@ -34,7 +34,7 @@ TEST(DaemonLimits, LeasesOfAClientAreCounted) {
 TEST(DaemonLimits, BytesThatALeaseHoldsAreCounted) {
   NodePlace place;
   DaemonOptions options = place.options();
-  options.client.bytes = 2 * row_bytes + 1;
+  options.client.bytes = 2 * row_bytes + 500;  // and the list of the chunks' parts
   RunningDaemon daemon(options);
   const auto client = place.client();
   const auto keys = some_keys(3);
@@ -44,6 +44,23 @@ TEST(DaemonLimits, BytesThatALeaseHoldsAreCounted) {
   EXPECT_TRUE(read_rows(*client, found, 1));
   EXPECT_EQ(read_rows(*client, found, 2).error().code, Errc::out_of_memory);
   EXPECT_TRUE(read_rows(*client, found, 1));  // it holds this one already
+}
+
+TEST(DaemonLimits, ListsOfPartsThatLeasesHoldAreCounted) {
+  NodePlace place;
+  DaemonOptions options = place.options();
+  options.client.bytes = 4000;
+  RunningDaemon daemon(options);
+  const auto client = place.client();
+  const auto keys = some_keys(1);
+  ASSERT_TRUE(publish(*client, keys[0]));
+  std::vector<DaemonLookUp> kept;
+  while (kept.empty() || !kept.back().error) kept.push_back(find(*client, keys));
+  EXPECT_EQ(kept.back().error->code, Errc::out_of_memory);
+  kept.clear();
+  EXPECT_FALSE(find(*client, keys).error);
+  const auto many = some_keys(8193);
+  EXPECT_EQ(find(*client, many).error->code, Errc::invalid_argument);
 }
 
 wire::Reserve reserve_of(std::uint64_t key, std::uint64_t bytes) {

@@ -75,6 +75,14 @@ TEST_F(Pool, TenantsNeverShareASegment) {
   EXPECT_NE(pool_.find(key_of(1))->segment, pool_.find(key_of(2))->segment);
 }
 
+TEST_F(Pool, ALargePartTakesThePlaceOfSmallSegments) {
+  for (std::uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(add(i, one, segment));
+  pool_.hold(*pool_.find(key_of(3)));
+  EXPECT_TRUE(add(10, one, 2 * segment));
+  EXPECT_TRUE(has(3));
+  EXPECT_EQ(pool_.add(key_of(11), one, 4 * segment).error().code, Errc::out_of_memory);
+}
+
 TEST_F(Pool, ATenantTakesASegmentFromOneThatHasMore) {
   for (std::uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(add(i, one, segment));
   ASSERT_TRUE(add(10, two, segment));
@@ -88,7 +96,9 @@ TEST_F(Pool, ATenantTakesASegmentFromOneThatHasMore) {
 
 TEST_F(Pool, APartLargerThanASegmentHasOneOfItsOwn) {
   EXPECT_TRUE(add(1, one, 3 * segment));
-  EXPECT_EQ(pool_.add(key_of(2), one, 5 * segment).error().code, Errc::out_of_memory);
+  ASSERT_TRUE(add(2, two, segment));
+  EXPECT_EQ(pool_.add(key_of(3), one, 5 * segment).error().code, Errc::out_of_memory);
+  EXPECT_TRUE(has(1) && has(2));  // for nothing that cannot be, nothing goes
 }
 
 /// Random calls: bytes stay what was written as long as a part is held, and sums are right.

@@ -74,7 +74,12 @@ Result<PartPool::Place> PartPool::find_place(tiers::TenantId tenant, std::uint64
   if (auto place = place_in(own, bytes)) return *std::move(place);
   const std::uint64_t wanted = std::max(
       segment_bytes_, round_up(bytes, std::max(pages_of(options_.pages), FreePlaces::alignment)));
-  if (retire_for(tenant, wanted)) {
+  if (wanted > options_.bytes) return no_room_for(bytes);
+  bool may_grow = retire_for(tenant, wanted);
+  while (!may_grow && wanted > segment_bytes_ && retire_idle(own)) {
+    may_grow = retire_for(tenant, wanted);
+  }
+  if (may_grow) {
     TERRACE_ASSIGN(auto segment, make_segment(tenant, wanted));
     own.segments.push_back(segment);
     const auto offset = segment->places.take(bytes);
@@ -87,9 +92,21 @@ Result<PartPool::Place> PartPool::find_place(tiers::TenantId tenant, std::uint64
     ++counters_.evicted;
     if (const auto offset = segment->places.take(bytes)) return Place{segment, *offset};
   }
+  return no_room_for(bytes);
+}
+
+tl::unexpected<Error> PartPool::no_room_for(std::uint64_t bytes) const {
   return fail(Errc::out_of_memory,
               "daemon.memory is {} bytes, and has no room for a part of {}: release leases",
               options_.bytes, bytes);
+}
+
+bool PartPool::retire_idle(const Tenant& tenant) {
+  const auto idle = std::ranges::find_if(tenant.segments,
+                                         [](const auto& segment) { return segment->holders == 0; });
+  if (idle == tenant.segments.end()) return false;
+  retire(std::shared_ptr<PoolSegment>(*idle));
+  return true;
 }
 
 Result<std::shared_ptr<PoolSegment>> PartPool::make_segment(tiers::TenantId tenant,

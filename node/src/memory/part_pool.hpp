@@ -131,6 +131,10 @@ class PartPool {
   /// taken. Returns whether they may.
   bool retire_for(tiers::TenantId tenant, std::uint64_t bytes);
   void retire(const std::shared_ptr<PoolSegment>& segment);
+  /// Retires a segment without a part that is held: one that is larger may be needed. Returns
+  /// whether there was one.
+  bool retire_idle(const Tenant& tenant);
+  [[nodiscard]] tl::unexpected<Error> no_room_for(std::uint64_t bytes) const;
   void erase(PooledPart& part);
 
   const PartPoolOptions options_;

@@ -21,6 +21,7 @@ inline constexpr std::size_t header_bytes = 16;
 inline constexpr std::size_t body_bytes_max = std::size_t{1} << 20;
 inline constexpr std::size_t salt_bytes_max = 1024;
 inline constexpr std::size_t name_bytes_max = 64;
+inline constexpr std::size_t find_keys_max = 8192;
 inline constexpr std::size_t read_parts_max = 4096;
 inline constexpr std::size_t descriptors_max = 64;  ///< that come with one message
 inline constexpr std::size_t part_alignment = 64;   ///< of parts in the memory of a reservation

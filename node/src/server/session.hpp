@@ -19,6 +19,7 @@ struct ClientLease {
   std::shared_ptr<const tiers::LookUp> found = nullptr;  ///< shared with jobs that read under it
   std::vector<tiers::ChunkLease> kept = {};              ///< of chunks that were added
   std::set<PooledPart*> parts = {};
+  std::uint64_t bytes = 0;  ///< of the daemon's own memory
   TimePoint until = {};
 };
 

@@ -18,6 +18,15 @@ std::vector<wire::SizedPart> parts_of(const tiers::Manifest& manifest) {
   return parts;
 }
 
+/// The daemon's memory for a run: a client has many leases, each with a copy.
+std::uint64_t bytes_in_memory(std::span<const tiers::Manifest> run) {
+  std::uint64_t bytes = 0;
+  for (const tiers::Manifest& chunk : run) {
+    bytes += sizeof chunk + chunk.parts().size() * sizeof(tiers::Part);
+  }
+  return bytes;
+}
+
 std::size_t bytes_of(const wire::PartList& list) { return 4 + 20 * list.parts.size(); }
 
 /// Describes chunks of a run, as many as one message has room for.
@@ -46,6 +55,10 @@ wire::FindReply describe(std::span<const tiers::Manifest> run) {
 }  // namespace
 
 Status Session::find(std::uint64_t request, const wire::Find& message) {
+  if (message.keys.size() > wire::find_keys_max) {
+    return fail(Errc::invalid_argument, "a look-up of {} chunks is above {}: look up in pieces",
+                message.keys.size(), wire::find_keys_max);
+  }
   if (leases_.size() + finds_under_way_ >= node_.options.client.leases) {
     return fail(Errc::out_of_memory, "the client has {} leases: release one",
                 node_.options.client.leases);
@@ -73,7 +86,13 @@ void Session::answer_find(std::uint64_t request, tiers::LookUp look_up) {
   look_up.run.erase(look_up.run.begin() + static_cast<std::ptrdiff_t>(answer.chunks.size()),
                     look_up.run.end());
   if (!look_up.run.empty()) {
-    ClientLease lease;
+    ClientLease lease{.bytes = bytes_in_memory(look_up.run)};
+    if (held_bytes_ + lease.bytes > node_.options.client.bytes) {
+      return reply_error(wire::Kind::find, request,
+                         make_error(Errc::out_of_memory,
+                                    "the client's leases hold {} bytes: release one", held_bytes_));
+    }
+    held_bytes_ += lease.bytes;
     lease.found = std::make_shared<const tiers::LookUp>(std::move(look_up));
     answer.lease = add_lease(std::move(lease));
   }
@@ -118,6 +137,7 @@ void Session::let_go(ClientLease& lease) {
 
 void Session::end_lease(std::map<std::uint64_t, ClientLease>::iterator lease) {
   let_go(lease->second);
+  held_bytes_ -= lease->second.bytes;
   leases_.erase(lease);
 }
 

@@ -27,7 +27,8 @@ namespace terrace::node {
 struct ClientLimits {
   std::uint32_t leases = 1024;
   std::uint32_t reservations = 16;
-  /// Bytes that it has reserved, and apart from them those of the pool that its leases hold.
+  /// Bytes that it has reserved; and apart from them those that its leases hold, of the pool and of
+  /// lists of parts.
   std::uint64_t bytes = std::uint64_t{1} << 30;
 };
 

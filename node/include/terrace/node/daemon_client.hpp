@@ -79,7 +79,7 @@ class DaemonLease {
 
 struct DaemonFind {
   const tiers::Digest& root;                   ///< of the namespace
-  std::span<const tiers::ChunkKey> keys = {};  ///< of a prefix, from the front; 65,000 at most
+  std::span<const tiers::ChunkKey> keys = {};  ///< of a prefix, from the front; 8192 at most
   std::uint64_t tokens = 0;                    ///< that the look-up asks for, as it is counted
 };
 
