@@ -1,5 +1,6 @@
 """The program terraced as a service manager runs it, and a client that knows the protocol alone."""
 
+import json
 import os
 import signal
 import struct
@@ -7,7 +8,7 @@ import subprocess
 import unittest
 
 from node_client import NEW_LEASE, PIN, NodeClient, Refused
-from program import InAFolder, clean_environment
+from program import InAFolder, clean_environment, terrace
 
 DAEMON = os.environ["TERRACED_PROGRAM"]
 
@@ -149,6 +150,22 @@ class Terraced(RunsDaemons):
             self.assertEqual(process.stderr.count("\n"), 1, process.stderr)
         (self.folder / "terraced.yaml").unlink()
         self.assertEqual(self.run_to_end("--check").returncode, 1)
+
+    def test_its_counters_are_printed(self):
+        daemon = self.start()
+        self.client().publish(key(1), bytes(1000))
+        shown = terrace("stats", "--daemon", self.socket)
+        self.assertEqual((shown.returncode, shown.stderr), (0, ""))
+        self.assertRegex(shown.stdout, r"(?m)^chunks\.bytes +1000$")
+        document = json.loads(
+            terrace("stats", "--daemon", self.socket, "--format", "json").stdout)
+        rows = {row["counter"]: row["value"] for row in document["rows"]}
+        self.assertEqual((document["command"], rows["chunks"]), ("stats", 1))
+        self.assertEqual(rows, rows | {"leases": 0, "reservations": 0})
+        daemon.kill()
+        daemon.wait()
+        away = terrace("stats", "--daemon", self.socket)
+        self.assertEqual((away.returncode, away.stderr.count("\n")), (1, 1))
 
     def test_says_what_it_is(self):
         self.assertIn("terraced", self.run_to_end("--version").stdout)

@@ -51,8 +51,8 @@ class RawClient {
   std::optional<Message> receive() {
     for (;;) {
       if (auto message = take()) return message;
-      pollfd state{.fd = socket_.get(), .events = POLLIN, .revents = 0};
-      ::poll(&state, 1, -1);
+      pollfd event{.fd = socket_.get(), .events = POLLIN, .revents = 0};
+      ::poll(&event, 1, -1);
       if (!receive_bytes()) return std::nullopt;
     }
   }
@@ -61,8 +61,8 @@ class RawClient {
     while (receive_bytes()) {
       while (const auto message = take()) heard(*message);
       descriptors_.clear();
-      pollfd state{.fd = socket_.get(), .events = POLLIN, .revents = 0};
-      if (::poll(&state, 1, 0) == 0) return true;
+      pollfd event{.fd = socket_.get(), .events = POLLIN, .revents = 0};
+      if (::poll(&event, 1, 0) == 0) return true;
     }
     return false;
   }
@@ -75,8 +75,8 @@ class RawClient {
 
  private:
   bool receive_bytes() {
-    const auto state = receive_some(socket_, 65536, received_, &descriptors_);
-    return state && *state != Received::end;
+    const auto received = receive_some(socket_, 65536, received_, &descriptors_);
+    return received && *received != Received::end;
   }
   std::optional<Message> take() {
     if (received_.size() < wire::header_bytes) return std::nullopt;
