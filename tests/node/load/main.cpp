@@ -3,6 +3,7 @@
 // Look-ups of eight chunks each, by clients that ask without a pause and by clients that together
 // ask 10,000 times a second; and the rate at which parts in memory are read, beside memcpy.
 #include <fmt/core.h>
+#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -36,12 +37,20 @@ std::vector<double> look_up_for(DaemonClient& client, SteadyTime::time_point end
   return times;
 }
 
+/// Processor time of this process so far, in microseconds: daemon and clients.
+double processor_us() {
+  timespec time{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) / 1e3;
+}
+
 void measure_look_ups(const NodePlace& place, std::size_t clients, double seconds, bool paced) {
   const auto pause = paced ? Duration(static_cast<Duration::rep>(
                                  1e9 * static_cast<double>(clients) / look_ups_a_second))
                            : Duration::zero();
   const auto end = SteadyTime::now() +
                    std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+  const double processor_before = processor_us();
   std::vector<std::vector<double>> times(clients);
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < clients; ++i) {
@@ -57,9 +66,12 @@ void measure_look_ups(const NodePlace& place, std::size_t clients, double second
   const auto at = [&](double share) {
     return all[static_cast<std::size_t>(share * static_cast<double>(all.size() - 1))];
   };
-  fmt::print("{} clients, {}: {:.0f} look-ups/s, us: p50 {:.0f}, p99 {:.0f}, max {:.0f}\n", clients,
-             paced ? "10,000 a second" : "no pause", static_cast<double>(all.size()) / seconds,
-             at(0.5), at(0.99), all.back());
+  fmt::print(
+      "{} clients, {}: {:.0f} look-ups/s, us: p50 {:.0f}, p99 {:.0f}, max {:.0f}, processor "
+      "time of daemon and clients for each {:.1f}\n",
+      clients, paced ? "10,000 a second" : "no pause", static_cast<double>(all.size()) / seconds,
+      at(0.5), at(0.99), all.back(),
+      (processor_us() - processor_before) / static_cast<double>(all.size()));
 }
 
 double rate(std::size_t bytes, SteadyTime::time_point begin) {
