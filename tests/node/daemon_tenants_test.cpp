@@ -40,6 +40,24 @@ TEST(DaemonTenants, SaltsAreApartInEachPairAlsoAfterARestart) {
   EXPECT_EQ(counter(*clients[0], "tenants"), salts.size());
 }
 
+/// Quotas tell 62 salts apart. Memory has to tell all of them.
+TEST(DaemonTenants, ManyTenantsShareNoMemory) {
+  constexpr std::uint64_t tenants = 80;
+  constexpr std::uint64_t segments = 16;  // there may be in the memory
+  NodePlace place;
+  RunningDaemon daemon(place.options());
+  const auto keys = some_keys(1);
+  for (std::uint64_t i = 0; i < tenants; ++i) {
+    const auto client = place.client("salt " + std::to_string(i));
+    ASSERT_TRUE(publish(*client, keys[0], nullptr, i));
+    const DaemonLookUp found = find(*client, keys);
+    EXPECT_EQ(read_rows(*client, found, 0).value(), rows_of(keys[0], i)) << i;
+  }
+  const auto client = place.client();
+  EXPECT_EQ(counter(*client, "memory.bytes"), place.options().memory);
+  EXPECT_EQ(counter(*client, "memory.segments_retired"), tenants - segments);
+}
+
 TEST(DaemonTenants, APinIsOfItsTenantAlone) {
   NodePlace place;
   RunningDaemon daemon(place.options());

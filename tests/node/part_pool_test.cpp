@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <set>
+#include <string>
 
 #include "contract/fuzz.hpp"
 #include "terrace/core/rng.hpp"
@@ -13,15 +14,15 @@ namespace {
 
 constexpr std::uint64_t segment = 64 << 10;
 constexpr std::uint64_t pool_bytes = 4 * segment;
-constexpr tiers::TenantId one{1};
-constexpr tiers::TenantId two{2};
+const std::string one = "1";
+const std::string two = "2";
 
 PartKey key_of(std::uint64_t number) { return {.chunk = {.high = number}, .checksum = number}; }
 
 class Pool : public ::testing::Test {
  protected:
   /// Adds a part that is ready and that nobody holds.
-  Status add(std::uint64_t number, tiers::TenantId tenant, std::uint64_t bytes) {
+  Status add(std::uint64_t number, const std::string& tenant, std::uint64_t bytes) {
     TERRACE_ASSIGN(PooledPart* const part, pool_.add(key_of(number), tenant, bytes));
     pool_.settle(*part, {});
     return {};
@@ -109,7 +110,7 @@ TEST_F(Pool, KeepsHeldBytesWhateverElseHappens) {
   for (std::uint64_t step = 0; step < fuzz_steps(); ++step) {
     SCOPED_TRACE(replay(seed, step));
     const std::uint64_t number = rng.below(60);
-    const tiers::TenantId tenant = number % 3 == 0 ? two : one;
+    const std::string& tenant = number % 3 == 0 ? two : one;
     PooledPart* part = pool_.find(key_of(number));
     if (part == nullptr) {
       const auto added = pool_.add(key_of(number), tenant, 1 + number * 1000);

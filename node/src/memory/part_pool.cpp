@@ -32,7 +32,7 @@ PartPool::PartPool(const PartPoolOptions& options)
                                                             : huge_page_bytes)) {}
 
 Status PartPool::try_out() {
-  Result<std::shared_ptr<PoolSegment>> segment = make_segment(tiers::TenantId{}, 1);
+  Result<std::shared_ptr<PoolSegment>> segment = make_segment({}, 1);
   if (!segment) return tl::unexpected(segment.error());
   counters_.bytes -= (*segment)->file.bytes();
   return {};
@@ -47,7 +47,8 @@ std::span<std::byte> PartPool::memory_of(const PooledPart& part) noexcept {
   return part.segment->mapping.bytes().subspan(part.offset, part.bytes);
 }
 
-Result<PooledPart*> PartPool::add(const PartKey& key, tiers::TenantId tenant, std::uint64_t bytes) {
+Result<PooledPart*> PartPool::add(const PartKey& key, const std::string& tenant,
+                                  std::uint64_t bytes) {
   TERRACE_ASSIGN(Place place, find_place(tenant, bytes));
   auto part = std::make_unique<PooledPart>();
   part->key = key;
@@ -69,7 +70,7 @@ std::optional<PartPool::Place> PartPool::place_in(const Tenant& tenant, std::uin
   return std::nullopt;
 }
 
-Result<PartPool::Place> PartPool::find_place(tiers::TenantId tenant, std::uint64_t bytes) {
+Result<PartPool::Place> PartPool::find_place(const std::string& tenant, std::uint64_t bytes) {
   Tenant& own = tenants_[tenant];
   if (auto place = place_in(own, bytes)) return *std::move(place);
   const std::uint64_t wanted = std::max(
@@ -109,7 +110,7 @@ bool PartPool::retire_idle(const Tenant& tenant) {
   return true;
 }
 
-Result<std::shared_ptr<PoolSegment>> PartPool::make_segment(tiers::TenantId tenant,
+Result<std::shared_ptr<PoolSegment>> PartPool::make_segment(const std::string& tenant,
                                                             std::uint64_t bytes) {
   bytes = std::max(bytes, segment_bytes_);
   TERRACE_ASSIGN(
@@ -131,7 +132,7 @@ Result<std::shared_ptr<PoolSegment>> PartPool::make_segment(tiers::TenantId tena
   return std::make_shared<PoolSegment>(next_number_++, tenant, std::move(file), std::move(mapping));
 }
 
-bool PartPool::retire_for(tiers::TenantId tenant, std::uint64_t bytes) {
+bool PartPool::retire_for(const std::string& tenant, std::uint64_t bytes) {
   while (counters_.bytes + bytes > options_.bytes) {
     const std::size_t own = tenants_[tenant].segments.size();
     std::shared_ptr<PoolSegment> victim;

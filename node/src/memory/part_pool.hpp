@@ -1,8 +1,8 @@
 // Parts of chunks in shared memory: a cache over a library, and the memory that clients read.
 //
 // The memory is segments of one tenant each, so that a client that maps a segment sees its own
-// tenant's parts and no others. A segment that another tenant needs is not handed on: it is
-// retired, and a new one takes its place.
+// tenant's parts and no others; a tenant is named by the digest of its salt. A segment that another
+// tenant needs is not handed on: it is retired, and a new one takes its place.
 //
 //   TERRACE_ASSIGN(PooledPart* const part, pool.add(key, tenant, bytes));  // loading
 //   pool.hold(*part);
@@ -21,12 +21,12 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "free_places.hpp"
 #include "memory_file.hpp"
 #include "terrace/tiers/part.hpp"
-#include "terrace/tiers/stored_copy.hpp"
 
 namespace terrace::node {
 
@@ -40,16 +40,16 @@ struct PartKey {
 
 /// Memory of one tenant. Its number is never used again.
 struct PoolSegment {
-  PoolSegment(std::uint32_t its_number, tiers::TenantId its_tenant, MemoryFile its_file,
+  PoolSegment(std::uint32_t its_number, std::string its_tenant, MemoryFile its_file,
               Mapping its_mapping)
       : number(its_number),
-        tenant(its_tenant),
+        tenant(std::move(its_tenant)),
         file(std::move(its_file)),
         mapping(std::move(its_mapping)),
         places(file.bytes()) {}
 
   const std::uint32_t number;
-  const tiers::TenantId tenant;
+  const std::string tenant;
   const MemoryFile file;
   const Mapping mapping;
   FreePlaces places;
@@ -98,7 +98,7 @@ class PartPool {
   /// Adds a part that is not there. Its loader holds it until settle().
   ///
   /// Errors   out_of_memory: too large for the pool, or all that is there is held
-  [[nodiscard]] Result<PooledPart*> add(const PartKey& key, tiers::TenantId tenant,
+  [[nodiscard]] Result<PooledPart*> add(const PartKey& key, const std::string& tenant,
                                         std::uint64_t bytes);
   /// The memory of a part that is loading, for writing.
   [[nodiscard]] static std::span<std::byte> memory_of(const PooledPart& part) noexcept;
@@ -123,13 +123,13 @@ class PartPool {
     std::uint64_t offset = 0;
   };
 
-  [[nodiscard]] Result<Place> find_place(tiers::TenantId tenant, std::uint64_t bytes);
+  [[nodiscard]] Result<Place> find_place(const std::string& tenant, std::uint64_t bytes);
   [[nodiscard]] static std::optional<Place> place_in(const Tenant& tenant, std::uint64_t bytes);
-  [[nodiscard]] Result<std::shared_ptr<PoolSegment>> make_segment(tiers::TenantId tenant,
+  [[nodiscard]] Result<std::shared_ptr<PoolSegment>> make_segment(const std::string& tenant,
                                                                   std::uint64_t bytes);
   /// Retires segments of tenants that have more than one with so many, until so many bytes may be
   /// taken. Returns whether they may.
-  bool retire_for(tiers::TenantId tenant, std::uint64_t bytes);
+  bool retire_for(const std::string& tenant, std::uint64_t bytes);
   void retire(const std::shared_ptr<PoolSegment>& segment);
   /// Retires a segment without a part that is held: one that is larger may be needed. Returns
   /// whether there was one.
@@ -140,7 +140,7 @@ class PartPool {
   const PartPoolOptions options_;
   std::uint64_t segment_bytes_ = 0;
   std::uint32_t next_number_ = 1;
-  std::map<tiers::TenantId, Tenant> tenants_;
+  std::map<std::string, Tenant> tenants_;
   std::map<PartKey, std::unique_ptr<PooledPart>> parts_;
   std::vector<std::uint32_t> retired_;
   PoolCounters counters_;

@@ -72,7 +72,7 @@ Result<PooledPart*> Session::pooled(const ClientLease& lease, const tiers::Manif
     return fail(Errc::out_of_memory, "the client's leases hold {} bytes: release one", held_bytes_);
   }
   if (part == nullptr) {
-    TERRACE_ASSIGN(part, node_.pool.add(key, tenant_.number, description.bytes));
+    TERRACE_ASSIGN(part, node_.pool.add(key, tenant_.digest, description.bytes));
     load(lease, *part, manifest, description);
   }
   return part;
