@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <thread>
 
 #include "contract/fuzz.hpp"
@@ -141,6 +144,40 @@ TEST(DaemonDeaths, ADaemonThatStandsStillIsAMissAndNoWait) {
   wait_for_counter(*other, "leases", 1);
   while (!client->stats()) clock.advance(std::chrono::hours{1});
   wait_for_counter(*other, "leases", 0);
+}
+
+/// Flips a bit of the first byte at which a file has some bytes; returns whether it has them.
+bool flip_in_file(const std::string& path, std::span<const std::byte> bytes) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  std::string content(std::istreambuf_iterator<char>(file), {});
+  const std::string_view wanted(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::size_t place = content.find(wanted);
+  if (place == std::string::npos) return false;
+  file.clear();
+  file.seekp(static_cast<std::streamoff>(place));
+  file.put(static_cast<char>(content[place] ^ 1));
+  return file.flush().good();
+}
+
+TEST(DaemonDeaths, DamageInTheFileIsAMissAndNeverServed) {
+  NodePlace place;
+  const auto keys = some_keys(2);
+  {
+    RunningDaemon daemon(place.options());
+    for (const auto& key : keys) ASSERT_TRUE(publish(*place.client(), key));
+  }
+  ASSERT_TRUE(flip_in_file(place.options().file.path, rows_of(keys[1])));
+  RunningDaemon daemon(place.options());
+  const auto client = place.client();
+  const DaemonLookUp found = find(*client, keys);
+  ASSERT_EQ(found.run.size(), 2U);  // nothing was read of it yet
+  EXPECT_EQ(read_rows(*client, found, 0).value(), rows_of(keys[0]));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(read_rows(*client, found, 1).error().code, Errc::corrupt);
+  }
+  EXPECT_EQ(find(*client, keys).run.size(), 1U);
+  EXPECT_EQ(find(*client, {&keys[1], 1}).outcome, LookUpOutcome::miss_corrupt);
+  EXPECT_EQ(counter(*client, "memory.parts"), 1U);
 }
 
 TEST(DaemonDeaths, StopEndsWhatIsUnderWayFirst) {

@@ -6,6 +6,7 @@
 #include "node/made_node.hpp"
 #include "node/processes.hpp"
 #include "node/raw_client.hpp"
+#include "server/listener.hpp"
 
 namespace terrace::node {
 namespace {
@@ -193,6 +194,26 @@ TEST(DaemonLimits, ClientsOfAnotherVersionAreToldSo) {
   RawClient newer(place.socket());  // that speaks the old version, too
   newer.send(wire::Kind::hello, 1, wire::Hello{.version_first = 1, .version_last = 9});
   EXPECT_EQ(wire::read_body<wire::HelloReply>(newer.receive()->body)->version, 1U);
+}
+
+TEST(DaemonLimits, AClientOfAnotherVersionSaysSo) {
+  NodePlace place;
+  Listener listener;
+  ASSERT_TRUE(listener.open(place.socket(), false));
+  std::thread newer([&] {  // a daemon that speaks version 2 alone
+    pollfd waiting{.fd = listener.descriptor(), .events = POLLIN, .revents = 0};
+    ::poll(&waiting, 1, -1);
+    const auto client = listener.accept();
+    OutgoingFrame frame{
+        .bytes = wire::make_error_frame(
+            wire::Kind::hello, 1, make_error(Errc::unsupported, "the daemon speaks version 2"))};
+    EXPECT_TRUE(send_some(client->socket, frame));
+  });
+  const auto client = place.client();
+  const Status connected = client->connect();
+  newer.join();
+  EXPECT_EQ(connected.error().code, Errc::unsupported);
+  EXPECT_THAT(message_of(connected.error()), ::testing::HasSubstr("speaks version 2"));
 }
 
 TEST(DaemonLimits, AClientThatDoesNotReadDelaysNobody) {

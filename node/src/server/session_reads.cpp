@@ -90,6 +90,10 @@ void Session::load(const ClientLease& lease, PooledPart& part, const tiers::Mani
           std::memcpy(PartPool::memory_of(part).data(), bytes->data(), bytes->size());
         } else {
           loaded = tl::unexpected(bytes.error());
+          // The chunk has this part: the file lost it. The client has asked for nothing wrong.
+          if (bytes.error().code == Errc::invalid_argument) {
+            loaded = fail(Errc::corrupt, "{}", bytes.error().message());
+          }
         }
         return [&node, &part, found, loaded] { node.pool.settle(part, loaded); };
       });
