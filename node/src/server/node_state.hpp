@@ -62,7 +62,7 @@ struct NodeState {
   std::uint64_t instance = 0;
   bool is_draining = false;  ///< no request is taken any more
   ServerCounters counters = {};
-  std::map<std::uint64_t, std::unique_ptr<Session>> sessions = {};
+  std::map<std::uint64_t, std::shared_ptr<Session>> sessions = {};
   std::uint64_t next_number = 1;  ///< of sessions, leases, reservations
   Workers workers = {};           ///< first to go: jobs use what stands above
 

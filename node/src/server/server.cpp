@@ -163,7 +163,7 @@ void Daemon::Server::greet(Descriptor socket) {
   const std::uint64_t number = node_->next_number++;
   ++node_->counters.connections;
   const int descriptor = socket.get();
-  auto session = std::make_unique<Session>(*node_, number, std::move(socket), *peer);
+  auto session = std::make_shared<Session>(*node_, number, std::move(socket), *peer);
   if (watch(descriptor, number, EPOLLIN)) node_->sessions.emplace(number, std::move(session));
 }
 
