@@ -124,5 +124,6 @@ void add_tune_command(CLI::App& program, Invocation& invocation);
 void add_calibrate_command(CLI::App& program, Invocation& invocation);
 void add_config_command(CLI::App& program, Invocation& invocation);
 void add_doctor_command(CLI::App& program, Invocation& invocation);
+void add_stats_command(CLI::App& program, Invocation& invocation);
 
 }  // namespace terrace::apps

@@ -94,6 +94,7 @@ int dispatch(int argc, const char* const* argv) {
   add_calibrate_command(program, invocation);
   add_config_command(program, invocation);
   add_doctor_command(program, invocation);
+  add_stats_command(program, invocation);
   refuse_empty_file_names(program);
   try {
     program.parse(argc, argv);

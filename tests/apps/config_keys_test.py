@@ -8,7 +8,7 @@ import unittest
 from program import terrace
 
 ROOT = pathlib.Path(__file__).parents[2]
-LAYERS = ("offload", "policies", "runtime", "tuning", "apps")
+LAYERS = ("offload", "policies", "node", "runtime", "tuning", "apps")
 GETTER = re.compile(
     r"(?:\.(?:text|is|integer|integer_or_auto|integers_or_auto|number|size_bytes|bytes_per_second|"
     r"duration|budget)\(|meaning_of<\w+(?:::\w+)?>\(\s*config,)\s*\"([a-z_.]+)\"")

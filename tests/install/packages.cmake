@@ -33,7 +33,8 @@ if(NOT "${depends_libterrace${ABI_VERSION}}" MATCHES "libtbb12" OR
     "${depends_libterrace-dev}")
 endif()
 
-foreach(file bin/terrace share/terrace/models/tiny/config.json lib/libterrace.so.${ABI_VERSION}
+foreach(file bin/terrace bin/terraced lib/systemd/system/terraced.service
+    share/terrace/models/tiny/config.json lib/libterrace.so.${ABI_VERSION}
     lib/libterrace.so lib/libterrace_runtime.a include/terrace.h
     include/terrace/runtime/runtime.hpp lib/pkgconfig/terrace-c.pc
     lib/cmake/terrace/terraceConfig.cmake)

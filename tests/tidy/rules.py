@@ -8,7 +8,8 @@ from guides import guides
 from words import words
 
 LIBRARY = {
-    "core", "kernels", "policies", "offload", "tiers", "runtime", "engine", "tuning", "bindings",
+    "core", "kernels", "policies", "offload", "tiers", "node", "runtime", "engine", "tuning",
+    "bindings",
 }
 BUILT = LIBRARY | {"apps", "tests", "bench", "examples"}
 

@@ -128,6 +128,41 @@ TEST_F(Library, IsOneForEachStore) {
   EXPECT_FALSE(ChunkLibrary::share({}).has_value());
 }
 
+TEST_F(Library, DoesNotAskTheStoreForManifestsThatAreKnown) {
+  const std::vector<ChunkKey> keys = some_keys(3);
+  publish(keys);
+  const std::vector<Manifest> read = find(keys).run;
+  const auto known = [&](const ChunkKey& key) -> const Manifest* {
+    return key == keys[2] ? nullptr : &read[key == keys[1] ? 1 : 0];
+  };
+  store_->arm({.verb = PageVerb::get, .nth = 2});  // one is asked for
+  const LookUp found = library_->find_run(request(keys), 3 * tokens, known);
+  EXPECT_EQ(found.outcome, LookUpOutcome::hit_nvme);
+  ASSERT_EQ(found.run.size(), 3U);
+  EXPECT_EQ(found.run[2].chunk(), keys[2]);
+  EXPECT_EQ(library_->counters().tokens_found, 6 * tokens);
+  expect_sum();
+}
+
+TEST_F(Library, MakesRoomOfOneTenantsChunksAlone) {
+  const std::vector<ChunkKey> keys = some_keys(4);
+  ChunkLease lease;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    ASSERT_TRUE(library_->publish({.root = some_root,
+                                   .tenant = TenantId(i % 2),
+                                   .key = keys[i],
+                                   .tokens = tokens,
+                                   .now = at_seconds(++now_)},
+                                  parts_of(keys[i]), lease));
+  }
+  lease = {};
+  EXPECT_EQ(library_->gauges(TenantId{1}).resident, 2 * (part_bytes + 1));
+  EXPECT_EQ(library_->make_room(SIZE_MAX, TenantId{1}), 2 * (part_bytes + 1));
+  EXPECT_EQ(library_->make_room(1, TenantId{1}), 0U);
+  EXPECT_EQ(library_->gauges(TenantId{1}).resident, 0U);
+  EXPECT_EQ(library_->counters().chunks.copies, 2U);
+}
+
 TEST_F(Library, AsksAStoreForChunksThatItDoesNotKnow) {
   const std::vector<ChunkKey> keys = some_keys(3);
   publish(keys);

@@ -65,4 +65,8 @@ std::string Namespace::describe() const {
       layout_version, chunk_tokens, block_tokens, salt.is_empty() ? "no salt" : "salted");
 }
 
+Result<Digest> digest_of(const TenantSalt& salt) {
+  return sha256(std::as_bytes(std::span(salt.secret())));
+}
+
 }  // namespace terrace::tiers

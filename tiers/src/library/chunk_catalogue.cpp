@@ -89,8 +89,8 @@ void ChunkCatalogue::collect() {
   directory_.collect(TimePoint{}, [&](const FreedCopy& copy) { note_freed(copy); });
 }
 
-std::uint64_t ChunkCatalogue::evict(std::uint64_t bytes) {
-  const EvictRequest request{.tier = Tier::nvme, .bytes = bytes};
+std::uint64_t ChunkCatalogue::evict(std::uint64_t bytes, std::optional<TenantId> tenant) {
+  const EvictRequest request{.tier = Tier::nvme, .bytes = bytes, .tenant = tenant};
   return directory_.evict(request, [&](const FreedCopy& copy) {
     note_freed(copy);
     ++evicted_;

@@ -52,8 +52,9 @@ class ChunkCatalogue {
   /// Look-ups do not find the chunk from now on. Its pages are erased once no lease holds it.
   void drop(const ChunkKey& key, DropReason reason);
 
-  /// Evicts chunks that were used longest ago, and are not leased. Returns their bytes.
-  std::uint64_t evict(std::uint64_t bytes);
+  /// Evicts chunks, of one tenant or of all, that were used longest ago, and are not leased.
+  /// Returns their bytes.
+  std::uint64_t evict(std::uint64_t bytes, std::optional<TenantId> tenant = {});
   [[nodiscard]] std::uint64_t evicted() const noexcept { return evicted_; }
 
   /// Pages that are to be erased. They have to be before one of them is written again.

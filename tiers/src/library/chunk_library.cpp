@@ -6,7 +6,6 @@
 
 #include "chunk_catalogue.hpp"
 #include "directory/copy_table.hpp"
-#include "identity/sha256.hpp"
 
 namespace terrace::tiers {
 namespace {
@@ -62,7 +61,7 @@ ChunkLibrary::~ChunkLibrary() = default;
 
 Result<TenantId> ChunkLibrary::tenant_of(const TenantSalt& salt) {
   if (salt.is_empty()) return TenantId{};
-  TERRACE_ASSIGN(const Digest digest, sha256(std::as_bytes(std::span(salt.secret()))));
+  TERRACE_ASSIGN(const Digest digest, digest_of(salt));
   const std::lock_guard lock(mutex_);
   const std::size_t next = std::min<std::size_t>(tenants_.size() + 1, tenants_max - 1);
   return tenants_.try_emplace(digest, static_cast<TenantId>(next)).first->second;
@@ -97,6 +96,11 @@ Result<std::optional<Error>> ChunkLibrary::learn(const FindRequest& request) {
 }
 
 LookUp ChunkLibrary::find_run(const FindRequest& request, std::uint64_t tokens) {
+  return find_run(request, tokens, [](const ChunkKey&) -> const Manifest* { return nullptr; });
+}
+
+LookUp ChunkLibrary::find_run(const FindRequest& request, std::uint64_t tokens,
+                              KnownManifests known) {
   const Result<std::optional<Error>> learned = learn(request);
   const Brought brought = bring_run(request);
   LookUp look_up{.tenant = request.tenant};
@@ -123,7 +127,7 @@ LookUp ChunkLibrary::find_run(const FindRequest& request, std::uint64_t tokens) 
         catalogue_->lease(request.keys.first(found.chunks[number_of(Tier::nvme)]), request.now));
   }
   if (!look_up.lease.chunks().empty()) {
-    settle(look_up);
+    settle(look_up, known);
   } else if (!learned || *learned) {
     amend(look_up, 0, learned ? **learned : learned.error());
   } else if (brought.late) {
@@ -132,11 +136,22 @@ LookUp ChunkLibrary::find_run(const FindRequest& request, std::uint64_t tokens) 
   return look_up;
 }
 
-void ChunkLibrary::settle(LookUp& look_up) {
+void ChunkLibrary::settle(LookUp& look_up, KnownManifests known) {
   const std::span<const ChunkKey> chunks = look_up.lease.chunks();
-  Result<ChunkRun> there = chunks_.find_run(chunks);
-  if (!there) return amend(look_up, 0, there.error());
-  look_up.run = std::move(there->chunks);
+  while (look_up.run.size() < chunks.size()) {
+    const Manifest* const manifest = known(chunks[look_up.run.size()]);
+    if (manifest == nullptr) break;
+    look_up.run.push_back(*manifest);
+  }
+  Result<ChunkRun> there = ChunkRun{};
+  if (const auto rest = chunks.subspan(look_up.run.size()); !rest.empty()) {
+    there = chunks_.find_run(rest);
+    if (!there) {
+      look_up.run.clear();
+      return amend(look_up, 0, there.error());
+    }
+    std::ranges::move(there->chunks, std::back_inserter(look_up.run));
+  }
   {
     const std::lock_guard lock(mutex_);
     tokens_found_ += tokens_of(look_up.run);
@@ -261,12 +276,12 @@ void ChunkLibrary::return_lease(std::span<const ChunkKey> chunks) noexcept {
   static_cast<void>(start_erasing());
 }
 
-std::uint64_t ChunkLibrary::make_room(std::uint64_t bytes) {
+std::uint64_t ChunkLibrary::make_room(std::uint64_t bytes, std::optional<TenantId> tenant) {
   std::uint64_t freed = 0;
   Result<StoreTicket> erasing;
   {
     const std::lock_guard lock(mutex_);
-    freed = catalogue_->evict(bytes);
+    freed = catalogue_->evict(bytes, tenant);
     if (freed == 0) return 0;
     erasing = start_erasing();
   }
@@ -300,6 +315,11 @@ LibraryCounters ChunkLibrary::counters() const {
           .evicted = catalogue_->evicted(),
           .chunks = directory.gauges(Tier::nvme),
           .remote = remote_ == nullptr ? RemoteCounters{} : remote_->counters()};
+}
+
+TierGauges ChunkLibrary::gauges(TenantId tenant) const {
+  const std::lock_guard lock(mutex_);
+  return catalogue_->directory().gauges(tenant, Tier::nvme);
 }
 
 }  // namespace terrace::tiers

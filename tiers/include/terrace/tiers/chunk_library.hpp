@@ -94,6 +94,9 @@ struct PublishRequest {
   TimePoint now = {};
 };
 
+/// Returns the manifest of a chunk that a caller has read before, or null.
+using KnownManifests = FunctionRef<const Manifest*(const ChunkKey&)>;
+
 enum class Published : std::uint8_t {
   written,
   was_there,
@@ -146,8 +149,11 @@ class ChunkLibrary : public std::enable_shared_from_this<ChunkLibrary> {
   /// Looks for the longest run of whole chunks from the front of a prefix, and counts the look-up,
   /// which asks for so many tokens. A look-up without keys is a miss of what was never stored.
   /// Errors of the store are misses. Chunks that the store lacks, and the lower store has, are
-  /// brought up first: one after the other, none after the lower store's deadline.
+  /// brought up first: one after the other, none after the lower store's deadline. The store is not
+  /// asked for chunks from the front whose manifests are known: reading their parts shows damage.
   [[nodiscard]] LookUp find_run(const FindRequest& request, std::uint64_t tokens);
+  [[nodiscard]] LookUp find_run(const FindRequest& request, std::uint64_t tokens,
+                                KnownManifests known);
   /// Says that only the first `usable` chunks of a look-up's run are of use: it counts as partial
   /// or, with none of them, as a miss for that reason.
   void amend(LookUp& look_up, std::size_t usable, const Error& why);
@@ -182,11 +188,13 @@ class ChunkLibrary : public std::enable_shared_from_this<ChunkLibrary> {
   /// now on, and its pages are erased with the last lease. Other errors change nothing.
   void drop(const ChunkKey& chunk, const Error& why);
 
-  /// Evicts chunks until so many bytes are free, and waits until they are. Returns their bytes: 0
-  /// where nothing is left to evict.
-  std::uint64_t make_room(std::uint64_t bytes);
+  /// Evicts chunks, of one tenant or of all, until so many bytes are free, and waits until they
+  /// are. Returns their bytes: 0 where nothing is left to evict.
+  std::uint64_t make_room(std::uint64_t bytes, std::optional<TenantId> tenant = {});
 
   [[nodiscard]] LibraryCounters counters() const;
+  /// Returns the bytes of a tenant's chunks.
+  [[nodiscard]] TierGauges gauges(TenantId tenant) const;
 
  private:
   friend class ChunkLease;
@@ -220,7 +228,7 @@ class ChunkLibrary : public std::enable_shared_from_this<ChunkLibrary> {
                                                ChunkLease& lease);
   void return_lease(std::span<const ChunkKey> chunks) noexcept;
   /// Reads the manifests of the chunks that the directory has found.
-  void settle(LookUp& look_up);
+  void settle(LookUp& look_up, KnownManifests known);
   /// With the mutex: starts to erase the pages of chunks that went.
   [[nodiscard]] Result<StoreTicket> start_erasing();
   [[nodiscard]] Result<Manifest> write(const PublishRequest& request, std::uint64_t bytes,

@@ -35,6 +35,10 @@ class TenantSalt {
   std::string bytes_;
 };
 
+/// Returns the SHA-256 of a salt, by which a tenant is told from others. A salt that is easy to
+/// guess can be found by it. Errors: out_of_memory: the hash could not be computed.
+[[nodiscard]] Result<Digest> digest_of(const TenantSalt& salt);
+
 /// The layers or KV heads that a cache has, of those of the whole model.
 struct ModelSlice {
   std::uint64_t whole = 0;  ///< of the model

@@ -1,0 +1,168 @@
+// The chunks of a node, from a process that is not the daemon: look-ups, bytes in shared memory,
+// publishing.
+//
+//   TERRACE_ASSIGN(auto client, DaemonClient::create({.socket = path, .salt = salt}));
+//   DaemonLookUp found = client->find({.root = root, .keys = keys, .tokens = tokens});
+//   TERRACE_ASSIGN(const auto parts, client->read(found.lease, {{.chunk = 0, .name = rows}}));
+//   copy(*parts[0]);                                  // a part in mapped memory
+//   if (!found.lease.is_live()) ...                   // then what was copied may be other bytes
+//
+// No call waits longer than its deadline. While the daemon is away a look-up is a miss and all else
+// is not_ready at once; the client connects again with the first call after a pause, which grows.
+// Leases end with the connection that they were given by.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "terrace/core/clock.hpp"
+#include "terrace/core/result.hpp"
+#include "terrace/tiers/chunk_library.hpp"
+#include "terrace/tiers/look_up.hpp"
+#include "terrace/tiers/namespace.hpp"
+
+namespace terrace::node {
+
+class ClientLink;
+
+struct DaemonClientOptions {
+  std::string socket = {};                      ///< path: daemon.socket
+  std::string name = {};                        ///< for the daemon's log, of at most 64 bytes
+  tiers::TenantSalt salt = {};                  ///< of at most 1024 bytes
+  Duration deadline = std::chrono::seconds{1};  ///< of each call
+  /// Pause after the first failed connection; it doubles up to the longest.
+  Duration pause_first = std::chrono::milliseconds{50};
+  Duration pause_longest = std::chrono::seconds{5};
+  /// The user that the daemon has to run as, so that nobody else gets the salt; empty: this
+  /// process's own, or root.
+  std::optional<std::uint32_t> daemon_user = {};
+  const Clock* clock = nullptr;  ///< of pauses and leases; null: the steady one
+};
+
+/// A part of a chunk, without its bytes.
+struct DaemonPart {
+  tiers::PartName name = {};
+  std::uint64_t bytes = 0;
+};
+struct DaemonChunk {
+  tiers::ChunkKey key = {};
+  std::uint32_t tokens = 0;
+  std::shared_ptr<const std::vector<DaemonPart>> parts = nullptr;  ///< in the order of their names
+};
+
+/// A lease at the daemon: while it is live, chunks and the parts that were read under it stay.
+/// The memory of parts stays mapped as long as this object lives, live or not.
+///
+/// Threads  safe from any thread, but for moving it
+class DaemonLease {
+ public:
+  DaemonLease();
+  DaemonLease(DaemonLease&&) noexcept;
+  DaemonLease& operator=(DaemonLease&&) noexcept;
+  /// Gives the lease back. Waits for nothing.
+  ~DaemonLease();
+
+  /// Whether the daemon still has it. Bytes that were copied before this says true are those that
+  /// were asked for.
+  [[nodiscard]] bool is_live() const noexcept;
+  [[nodiscard]] bool is_empty() const noexcept { return state_ == nullptr; }
+
+ private:
+  friend class DaemonClient;
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+struct DaemonFind {
+  const tiers::Digest& root;                   ///< of the namespace
+  std::span<const tiers::ChunkKey> keys = {};  ///< of a prefix, from the front; 8192 at most
+  std::uint64_t tokens = 0;                    ///< that the look-up asks for, as it is counted
+};
+
+struct DaemonLookUp {
+  std::vector<DaemonChunk> run = {};  ///< whole chunks, from the front
+  DaemonLease lease = {};             ///< of them
+  tiers::LookUpOutcome outcome = tiers::LookUpOutcome::miss_late;
+  std::optional<Error> error = {};  ///< why the daemon was not heard: the outcome is miss_late
+};
+
+struct DaemonPartRequest {
+  std::uint32_t chunk = 0;  ///< number in DaemonLookUp::run
+  tiers::PartName name = {};
+};
+
+struct DaemonPublish {
+  const tiers::Digest& root;
+  tiers::ChunkKey key = {};
+  std::uint32_t tokens = 0;
+};
+struct DaemonPartBytes {
+  tiers::PartName name = {};
+  std::span<const std::byte> bytes = {};
+};
+
+/// A counter of the daemon by its name, as "look_ups.hit_nvme". docs/daemon.md lists them.
+struct DaemonCounter {
+  std::string name;
+  std::uint64_t value = 0;
+};
+
+/// Threads  safe from any thread; calls go one after the other
+class DaemonClient {
+ public:
+  /// Opens no connection: the first call does.
+  ///
+  /// Errors   invalid_argument: a path, name or salt that is too long
+  [[nodiscard]] static Result<std::unique_ptr<DaemonClient>> create(
+      const DaemonClientOptions& options);
+  ~DaemonClient();
+
+  /// Connects, unless it is connected.
+  ///
+  /// Errors   not_ready: no daemon, none in time, or a pause; unsupported: a daemon of another
+  ///          version, or of a user that is not trusted
+  [[nodiscard]] Status connect();
+
+  /// Looks for the longest run of whole chunks from the front of a prefix.
+  [[nodiscard]] DaemonLookUp find(const DaemonFind& request);
+
+  /// Has parts of leased chunks brought into memory. Each span stays valid memory as long as the
+  /// lease object lives, and holds the part's bytes as long as the lease is live.
+  ///
+  /// Errors   not_ready: the daemon is away, late, or has ended the lease. Errors of a part:
+  ///          invalid_argument: no such part; corrupt, io_error: it cannot be read;
+  ///          out_of_memory: the daemon's memory, or this client's share of it, is full
+  [[nodiscard]] Result<std::vector<Result<std::span<const std::byte>>>> read(
+      const DaemonLease& lease, std::span<const DaemonPartRequest> parts);
+
+  /// Has a lease end later: daemon.lease from now on. read() does so, too. Errors: not_ready.
+  [[nodiscard]] Status renew(const DaemonLease& lease);
+
+  /// Publishes a chunk, unless it is there. `lease`: the chunk is added to it, so that it stays;
+  /// an empty one becomes a lease of the chunk; null: it may be evicted at once.
+  ///
+  /// Errors   not_ready: the daemon is away or late: the chunk may be there all the same;
+  ///          out_of_memory: quota, file or this client's limits; those of Manifest::create
+  [[nodiscard]] Result<tiers::Published> publish(const DaemonPublish& chunk,
+                                                 std::span<const DaemonPartBytes> parts,
+                                                 DaemonLease* lease);
+
+  /// Keeps a chunk from being evicted, until it is unpinned as often or the daemon ends. Errors:
+  /// invalid_argument: no such chunk, or not pinned; out_of_memory: daemon.pinned; not_ready.
+  [[nodiscard]] Status pin(const tiers::ChunkKey& key);
+  [[nodiscard]] Status unpin(const tiers::ChunkKey& key);
+
+  /// Errors   not_ready
+  [[nodiscard]] Result<std::vector<DaemonCounter>> stats();
+
+ private:
+  explicit DaemonClient(const DaemonClientOptions& options);
+
+  std::shared_ptr<ClientLink> link_;
+};
+
+}  // namespace terrace::node

@@ -1,0 +1,12 @@
+#include "lease_state.hpp"
+
+namespace terrace::node {
+
+DaemonLease::DaemonLease() = default;
+DaemonLease::DaemonLease(DaemonLease&&) noexcept = default;
+DaemonLease& DaemonLease::operator=(DaemonLease&&) noexcept = default;
+DaemonLease::~DaemonLease() = default;
+
+bool DaemonLease::is_live() const noexcept { return state_ != nullptr && state_->is_live(); }
+
+}  // namespace terrace::node
