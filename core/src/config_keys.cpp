@@ -1,6 +1,8 @@
 // The schema: every key there is, grouped by the part of the name before the dot.
+#include <algorithm>
 #include <array>
 
+#include "daemon_keys.hpp"
 #include "terrace/core/config.hpp"
 
 namespace terrace {
@@ -9,7 +11,6 @@ namespace {
 using enum ConfigKind;
 
 constexpr double any_integer = 0x1p64;
-constexpr double any_size = 0x1p63;
 
 constexpr std::array keys{
     ConfigKey{.name = "retrieval.policy",
@@ -463,87 +464,6 @@ constexpr std::array keys{
               .high = 1 << 20,
               .meaning = "tokens that prefixes are kept and found by; whole blocks"},
 
-    ConfigKey{.name = "daemon.socket",
-              .kind = text,
-              .default_text = "",
-              .meaning = "socket of terraced; empty: terrace/terraced.sock in XDG_RUNTIME_DIR or "
-                         "/run"},
-    ConfigKey{.name = "daemon.memory",
-              .kind = size,
-              .default_text = "1GiB",
-              .low = 1 << 20,
-              .high = any_size,
-              .meaning = "memory in which terraced's clients read parts of chunks"},
-    ConfigKey{.name = "daemon.huge_pages",
-              .kind = choice,
-              .default_text = "auto",
-              .words = "auto|on|off",
-              .meaning = "back that memory with huge pages; on takes the machine's reserve"},
-    ConfigKey{.name = "daemon.lock_memory",
-              .kind = choice,
-              .default_text = "off",
-              .words = "off|on",
-              .meaning = "keep that memory from being swapped out"},
-    ConfigKey{.name = "daemon.allow_users",
-              .kind = text,
-              .default_text = "",
-              .meaning = "users, by name or number, that may connect beside terraced's own"},
-    ConfigKey{.name = "daemon.clients",
-              .kind = integer,
-              .default_text = "256",
-              .low = 1,
-              .high = 1 << 16,
-              .meaning = "most clients of terraced at a time"},
-    ConfigKey{.name = "daemon.client_leases",
-              .kind = integer,
-              .default_text = "1024",
-              .low = 1,
-              .high = 1 << 20,
-              .meaning = "most leases that a client may have"},
-    ConfigKey{.name = "daemon.client_reservations",
-              .kind = integer,
-              .default_text = "16",
-              .low = 1,
-              .high = 1 << 10,
-              .meaning = "most chunks that a client may be writing"},
-    ConfigKey{.name = "daemon.client_bytes",
-              .kind = size,
-              .default_text = "1GiB",
-              .low = 1,
-              .high = any_size,
-              .meaning = "most bytes that a client may be writing, and that its leases may hold"},
-    ConfigKey{.name = "daemon.lease",
-              .kind = duration,
-              .default_text = "600s",
-              .meaning = "time without a use after which a client's lease ends"},
-    ConfigKey{.name = "daemon.pinned",
-              .kind = size,
-              .default_text = "1GiB",
-              .low = 0,
-              .high = any_size,
-              .meaning = "most bytes of chunks that a tenant may pin"},
-    ConfigKey{.name = "daemon.quota",
-              .kind = size,
-              .default_text = "unlimited",
-              .words = "unlimited",
-              .low = 1,
-              .high = any_size,
-              .meaning = "most bytes of chunks that a tenant may have in the file"},
-    ConfigKey{.name = "daemon.quotas",
-              .kind = text,
-              .default_text = "",
-              .meaning = "file with other quotas: a line a tenant; read again at SIGHUP"},
-    ConfigKey{.name = "daemon.threads",
-              .kind = integer,
-              .default_text = "4",
-              .low = 1,
-              .high = 256,
-              .meaning = "threads of terraced that wait for the file"},
-    ConfigKey{.name = "daemon.drain",
-              .kind = duration,
-              .default_text = "10s",
-              .meaning = "longest time that terraced takes to end what is under way"},
-
     ConfigKey{.name = "threads.device",
               .kind = integer,
               .default_text = "1",
@@ -595,8 +515,14 @@ constexpr std::array keys{
               .meaning = "machine profile, a file or a preset; empty to measure in memory"},
 };
 
+constexpr auto all_keys = [] {
+  std::array<ConfigKey, keys.size() + daemon_keys.size()> all{};
+  std::ranges::copy(daemon_keys, std::ranges::copy(keys, all.begin()).out);
+  return all;
+}();
+
 }  // namespace
 
-std::span<const ConfigKey> config_keys() noexcept { return keys; }
+std::span<const ConfigKey> config_keys() noexcept { return all_keys; }
 
 }  // namespace terrace
