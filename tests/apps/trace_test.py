@@ -214,7 +214,7 @@ class Traces(Traced):
         tune = ("tune", "--trace", self.trace, "--device-memory", "1MiB", "--profile",
                 "pcie5-h100", "--write-config", small, "--report", large)
         for command in (run, tune):
-            process = terrace(*command, "--format", "json", "-q", file_bytes=2000)
+            process = terrace(*command, "--format", "json", "-q", file_bytes=2500)
             self.assertEqual(process.returncode, 1, process.stderr)
             self.assertIn("large: cannot", process.stderr)
             self.assertIn("File too large", process.stderr)
@@ -260,7 +260,7 @@ class Traces(Traced):
         before = sorted(self.folder.iterdir())
         for form in ("blocks", "csv"):
             process = terrace("trace", "convert", self.trace, self.folder / "large", "--to", form,
-                              file_bytes=2000)
+                              file_bytes=2500)
             self.assertEqual(process.returncode, 1, process.stderr)
             self.assertIn("large: cannot", process.stderr)
             self.assertIn("File too large", process.stderr)
