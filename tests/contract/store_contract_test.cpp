@@ -37,7 +37,7 @@ class StoreContract : public testing::TestWithParam<StoreCase> {
  protected:
   void SetUp() override {
     store_ = GetParam().make(folder_);
-    if (store_ == nullptr) GTEST_SKIP() << "no redis-server on this machine";
+    if (store_ == nullptr) GTEST_SKIP() << "no redis-tools on this machine";
   }
 
   void run(std::vector<PageRequest>& batch) {

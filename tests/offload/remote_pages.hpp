@@ -92,7 +92,7 @@ inline std::string name_of(std::uint64_t key) {
 class RemoteTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (!redis::is_installed()) GTEST_SKIP() << "no redis-server on this machine";
+    if (!redis::is_installed()) GTEST_SKIP() << "no redis-tools on this machine";
   }
 };
 

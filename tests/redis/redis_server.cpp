@@ -18,7 +18,10 @@
 namespace terrace::redis {
 namespace {
 
-constexpr const char* program = "redis-server";
+// Redis is one program with several names. Debian's redis-tools has it under this one; the package
+// redis-server, which has it under its own, starts a service on the machine.
+constexpr const char* program = "redis-check-rdb";
+constexpr const char* server_name = "redis-server";
 
 /// Returns a port that nobody has now; another process may have it a moment later.
 int free_port() {
@@ -91,10 +94,11 @@ RedisServer::~RedisServer() { kill(); }
 
 bool RedisServer::start() {
   const std::string folder = folder_.path() / test_name();
-  std::vector<std::string> words{
-      program, "--port", std::to_string(port_), "--bind", "127.0.0.1",    "--save", "",
-      "--dir", folder,   "--logfile",           "log",    "--appendonly", "no",     "--io-threads",
-      "1"};
+  std::vector<std::string> words{server_name, "--port",       std::to_string(port_),
+                                 "--bind",    "127.0.0.1",    "--save",
+                                 "",          "--dir",        folder,
+                                 "--logfile", "log",          "--appendonly",
+                                 "no",        "--io-threads", "1"};
   if (options_.is_of_cluster) {
     for (const char* const word :
          {"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",

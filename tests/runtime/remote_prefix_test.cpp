@@ -58,7 +58,7 @@ std::vector<testing::StepOutput> publish(const Scenario& scenario, const PrefixQ
 class RemotePrefix : public testing::OfEachPolicy {
  protected:
   void SetUp() override {
-    if (!redis::is_installed()) GTEST_SKIP() << "no redis-server on this machine";
+    if (!redis::is_installed()) GTEST_SKIP() << "no redis-tools on this machine";
   }
   TemporaryFolder folder_;
 };
@@ -91,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(Table, RemotePrefix, ::testing::ValuesIn(testing::selec
 class RemotePrefixes : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!redis::is_installed()) GTEST_SKIP() << "no redis-server on this machine";
+    if (!redis::is_installed()) GTEST_SKIP() << "no redis-tools on this machine";
   }
   Scenario scenario_;
   TemporaryFolder folder_;
