@@ -89,7 +89,8 @@ TEST(RemoteServer, RefusesOtherTextsAndNeverShowsThePassword) {
        {"", "redis://", "rediss://:secret@a", "http://u:secret@a", "redis://:secret@",
         "redis://secret@a", "redis://:@a", "redis://:secret%4@a", "redis://:secret%zz@a",
         "redis://:secret@a:0", "redis://:secret@a:65536", "redis://:secret@a:x",
-        "redis://:secret@a,,b", "redis://:secret@[::1", "redis://:secret@a:1/2"}) {
+        "redis://:secret@a,,b", "redis://a:secret", "redis://:secret@[::1",
+        "redis://:secret@a:1/2"}) {
     const auto server = RemoteServer::parse(url);
     ASSERT_FALSE(server) << url;
     EXPECT_EQ(server.error().code, Errc::invalid_argument);

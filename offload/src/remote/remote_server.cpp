@@ -3,7 +3,6 @@
 #include <charconv>
 #include <optional>
 
-#include "terrace/core/config.hpp"
 #include "terrace/offload/remote_store.hpp"
 
 namespace terrace::offload {
@@ -11,10 +10,12 @@ namespace {
 
 constexpr std::string_view scheme = "redis://";
 
-tl::unexpected<Error> refused(std::string_view url, std::string_view why) {
+/// The URL is not shown: a part of it that is at the wrong place may be the password.
+tl::unexpected<Error> refused(std::string_view why) {
   return fail(Errc::invalid_argument,
-              "{}: {}; write redis://[[user]:password@]host[:port][,host[:port]...]",
-              without_password(url), why);
+              "a URL of servers with {}; write "
+              "redis://[[user]:password@]host[:port][,host[:port]...]",
+              why);
 }
 
 std::optional<unsigned> digit(char c) noexcept {
@@ -72,29 +73,29 @@ std::string RemoteAddress::text() const {
 }
 
 Result<RemoteServer> RemoteServer::parse(std::string_view url) {
-  if (!url.starts_with(scheme)) return refused(url, "no redis:// at its beginning");
+  if (!url.starts_with(scheme)) return refused("no redis:// at its beginning");
   std::string_view rest = url.substr(scheme.size());
   RemoteServer server;
   if (const std::size_t at = rest.rfind('@'); at != std::string_view::npos) {
     const std::string_view login = rest.substr(0, at);
     rest.remove_prefix(at + 1);
     const std::size_t colon = login.find(':');
-    if (colon == std::string_view::npos) return refused(url, "no : before the password");
+    if (colon == std::string_view::npos) return refused("no : before the password");
     const auto user = decoded(login.substr(0, colon));
     const auto password = decoded(login.substr(colon + 1));
-    if (!user || !password) return refused(url, "a % without two hexadecimal digits");
-    if (password->empty()) return refused(url, "an empty password");
+    if (!user || !password) return refused("a % without two hexadecimal digits");
+    if (password->empty()) return refused("an empty password");
     server.user = *user;
     server.password = *password;
   }
   while (!rest.empty()) {
     const std::size_t end = std::min(rest.find(','), rest.size());
     const auto address = address_of(rest.substr(0, end));
-    if (!address) return refused(url, "a host or port that is none");
+    if (!address) return refused("a host or port that is none");
     server.addresses.push_back(*address);
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
-  if (server.addresses.empty()) return refused(url, "no host");
+  if (server.addresses.empty()) return refused("no host");
   return server;
 }
 
