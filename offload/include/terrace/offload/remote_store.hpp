@@ -1,7 +1,7 @@
 // A store on other machines: a server of the Redis protocol, or a Redis Cluster.
 //
 //   TERRACE_ASSIGN(const auto server, RemoteServer::parse("redis://:secret@10.0.0.7:6379"));
-//   TERRACE_ASSIGN(auto store, RemoteStore::open({.server = server, .ttl = std::chrono::hours(1)}));
+//   TERRACE_ASSIGN(auto store, RemoteStore::open({.server = server, .ttl = an_hour}));
 //
 // The page of a key is the value of `terrace:` and the 32 hexadecimal digits of the key. A value
 // has a head (magic, version, key, bytes of the page, checksum) and each part of 64 KiB has its
