@@ -42,12 +42,6 @@ Result<std::vector<tiers::PartBytes>> rows_of(const SequenceParts& parts, TokenR
   return all;
 }
 
-std::uint64_t bytes_of(std::span<const tiers::PartBytes> parts) {
-  std::uint64_t bytes = 0;
-  for (const tiers::PartBytes& part : parts) bytes += part.bytes.size();
-  return bytes;
-}
-
 /// Parts of a chunk, and the tokens that they are of.
 struct NewChunk {
   tiers::ChunkKey key = {};
@@ -64,7 +58,7 @@ struct Publication {
 
 Result<tiers::Published> publish(const Publication& to, NewChunk chunk, SequenceWork& work,
                                  PublishReport& report) {
-  const std::uint64_t bytes = bytes_of(chunk.parts);
+  const std::uint64_t bytes = tiers::bytes_of(chunk.parts);
   TERRACE_ASSIGN(const tiers::Published published,
                  to.library.chunks().publish({.root = to.names.root,
                                               .tenant = to.names.tenant,

@@ -1,5 +1,8 @@
 #include "chunk_catalogue.hpp"
 
+#include <algorithm>
+#include <iterator>
+
 #include "directory/copy_table.hpp"
 #include "terrace/core/assert.hpp"
 #include "terrace/tiers/chunk_store.hpp"
@@ -29,6 +32,13 @@ Result<Reserved> ChunkCatalogue::reserve(const Entry& entry) {
   Result<Reserved> reserved = directory_.reserve(request);
   const bool is_full = !reserved && reserved.error().code == Errc::out_of_memory;
   return is_full && evict(1) > 0 ? directory_.reserve(request) : reserved;
+}
+
+std::vector<ChunkKey> ChunkCatalogue::lacking(std::span<const ChunkKey> keys) const {
+  std::vector<ChunkKey> lacking;
+  std::ranges::copy_if(keys, std::back_inserter(lacking),
+                       [&](const ChunkKey& key) { return !has(key); });
+  return lacking;
 }
 
 void ChunkCatalogue::publish(CopyHandle reserved, const Manifest& manifest, TimePoint now) {

@@ -28,6 +28,8 @@ class ChunkCatalogue {
   [[nodiscard]] Directory& directory() noexcept { return directory_; }
   [[nodiscard]] const Directory& directory() const noexcept { return directory_; }
   [[nodiscard]] bool has(const ChunkKey& key) const { return directory_.chunk(key).has_value(); }
+  /// Returns those of the keys that it has not, in their order.
+  [[nodiscard]] std::vector<ChunkKey> lacking(std::span<const ChunkKey> keys) const;
 
   struct Entry {
     const Digest& root;

@@ -41,12 +41,6 @@ std::uint64_t tokens_of(std::span<const Manifest> run) {
   return tokens;
 }
 
-std::uint64_t bytes_of(std::span<const PartBytes> parts) {
-  std::uint64_t bytes = 0;
-  for (const PartBytes& part : parts) bytes += part.bytes.size();
-  return bytes;
-}
-
 }  // namespace
 
 ChunkLibrary::ChunkLibrary(const ChunkLibraryOptions& options,
@@ -73,8 +67,7 @@ Result<std::optional<Error>> ChunkLibrary::learn(const FindRequest& request) {
   std::vector<ChunkKey> unknown;
   {
     const std::lock_guard lock(mutex_);
-    std::ranges::copy_if(request.keys, std::back_inserter(unknown),
-                         [&](const ChunkKey& key) { return !catalogue_->has(key); });
+    unknown = catalogue_->lacking(request.keys);
   }
   TERRACE_ASSIGN(const auto manifests, chunks_.manifests(unknown));
   const std::lock_guard lock(mutex_);

@@ -56,8 +56,7 @@ RemoteChunks::~RemoteChunks() {
 
 void RemoteChunks::write_behind(const ChunkKey& key, std::uint32_t tokens,
                                 std::shared_ptr<std::vector<PartBytes>> parts) {
-  std::uint64_t bytes = 0;
-  for (const PartBytes& part : *parts) bytes += part.bytes.size();
+  const std::uint64_t bytes = bytes_of(*parts);
   {
     const std::lock_guard lock(mutex_);
     const bool has_room = waiting_.empty() ? bytes <= options_.chunk_bytes_max

@@ -33,8 +33,7 @@ ChunkLibrary::Brought ChunkLibrary::bring_run(const FindRequest& request) {
   std::vector<ChunkKey> missing;
   {
     const std::lock_guard lock(mutex_);
-    std::ranges::copy_if(request.keys, std::back_inserter(missing),
-                         [&](const ChunkKey& key) { return !catalogue_->has(key); });
+    missing = catalogue_->lacking(request.keys);
     if (missing.empty()) return brought;
     // Chunks that are brought up make no room among those before them.
     brought.lease = {shared_from_this(), catalogue_->lease(request.keys, request.now)};

@@ -25,6 +25,12 @@ Status check_part(const Manifest& manifest, const Part& part, std::span<const st
 
 }  // namespace
 
+std::uint64_t bytes_of(std::span<const PartBytes> parts) noexcept {
+  std::uint64_t bytes = 0;
+  for (const PartBytes& part : parts) bytes += part.bytes.size();
+  return bytes;
+}
+
 Result<Manifest> ChunkStore::publish(const ChunkKey& chunk, std::uint32_t tokens,
                                      const std::shared_ptr<std::vector<PartBytes>>& parts) {
   std::vector<Part> described;

@@ -25,6 +25,9 @@ struct PartBytes {
   std::vector<std::byte> bytes;
 };
 
+/// Returns the bytes of all parts.
+[[nodiscard]] std::uint64_t bytes_of(std::span<const PartBytes> parts) noexcept;
+
 /// Chunks that a store has whole, from the front of those that were asked for.
 struct ChunkRun {
   std::vector<Manifest> chunks;
