@@ -60,13 +60,9 @@ Result<KvShape> measured_shape(const ServingBenchOptions& options, const Config&
 }
 
 Status check_counts(const ServingBenchOptions& options) {
-  for (const auto& [flag, count] :
-       {std::pair{"--context", options.context}, std::pair{"--steps", options.steps},
-        std::pair{"--prefill-chunk", options.prefill_chunk}}) {
-    if (count > 0 && count <= serving_tokens_max) continue;
-    return fail(Errc::invalid_argument, "{} {}: give 1 to {}", flag, count, serving_tokens_max);
-  }
-  return {};
+  TERRACE_TRY(check_count("--context", options.context, serving_tokens_max));
+  TERRACE_TRY(check_count("--steps", options.steps, serving_tokens_max));
+  return check_count("--prefill-chunk", options.prefill_chunk, serving_tokens_max);
 }
 
 Result<std::vector<std::size_t>> read_sequences(const std::string& list) {

@@ -107,6 +107,11 @@ CLI::Option* add_count(CLI::App& command, const char* flag, std::size_t& count,
   return command.add_option(flag, count, meaning)->check(check)->option_text("N");
 }
 
+Status check_count(std::string_view flag, std::size_t count, std::size_t most) {
+  if (count > 0 && count <= most) return {};
+  return fail(Errc::invalid_argument, "{} {}: give 1 to {}", flag, count, most);
+}
+
 void add_model_option(CLI::App& command, std::string& model) {
   command
       .add_option("--model", model,

@@ -100,6 +100,9 @@ bool warn_of_no_cache(const CacheOptions& cache, const CacheSharing& sharing, bo
 CLI::Option* add_count(CLI::App& command, const char* flag, std::size_t& count,
                        const char* meaning);
 
+/// Errors: invalid_argument naming the flag: none, or more than `most`.
+Status check_count(std::string_view flag, std::size_t count, std::size_t most);
+
 /// Adds the flag of commands that compute with a model.
 void add_model_option(CLI::App& command, std::string& model);
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "output.hpp"
+#include "program.hpp"
 #include "progress.hpp"
 #include "terrace/core/version.hpp"
 #include "terrace/node/daemon.hpp"
@@ -23,9 +24,6 @@
 
 namespace terrace::apps {
 namespace {
-
-constexpr int failed = 1;
-constexpr int wrong_usage = 2;
 
 struct Options {
   std::string config_file;

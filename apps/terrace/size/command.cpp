@@ -51,14 +51,9 @@ struct SizeOptions {
 };
 
 Status check_counts(const SizeOptions& options) {
-  for (const auto& [flag, count, most] :
-       {std::tuple{"--context", options.context, sized_tokens_max},
-        std::tuple{"--sequences", options.sequences, sized_sequences_max},
-        std::tuple{"--prefill-chunk", options.prefill_chunk, sized_tokens_max}}) {
-    if (count > 0 && count <= most) continue;
-    return fail(Errc::invalid_argument, "{} {}: give 1 to {}", flag, count, most);
-  }
-  return {};
+  TERRACE_TRY(check_count("--context", options.context, sized_tokens_max));
+  TERRACE_TRY(check_count("--sequences", options.sequences, sized_sequences_max));
+  return check_count("--prefill-chunk", options.prefill_chunk, sized_tokens_max);
 }
 
 Json optional_number(const std::optional<std::size_t>& number) {
