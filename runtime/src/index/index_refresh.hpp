@@ -18,7 +18,6 @@ class IndexRefresh {
       : plan_(services.plan),
         progress_(services.progress),
         work_(services.work),
-        threads_(services.threads),
         layers_(layers),
         room_(room),
         builder_(builder),
@@ -51,7 +50,6 @@ class IndexRefresh {
   const RuntimePlan& plan_;
   const SequenceProgress& progress_;
   SequenceWork& work_;
-  ClusterThreads& threads_;
   LayerSpan layers_;
   IndexRoom& room_;
   IndexBuilder& builder_;

@@ -23,7 +23,7 @@ class NeedTerms {
 
   [[nodiscard]] const KvShape& shape() const noexcept { return plan.shape(); }
   [[nodiscard]] const RuntimeOptions& options() const noexcept { return plan.options; }
-  [[nodiscard]] const RetrievalTraits& traits() const noexcept { return plan.policy->traits(); }
+  [[nodiscard]] const RetrievalTraits& traits() const noexcept { return plan.traits(); }
   [[nodiscard]] const IndexLayout& layout() const noexcept { return plan.layout; }
 
   /// Layers that select, or that retention is for: all but the dense ones.
@@ -32,7 +32,7 @@ class NeedTerms {
   }
   [[nodiscard]] bool may_select() const noexcept { return traits().selects && split.selected > 0; }
   /// Lists of a selection.
-  [[nodiscard]] std::size_t lists() const noexcept { return list_count(shape(), traits().lists); }
+  [[nodiscard]] std::size_t lists() const noexcept { return plan.lists(); }
   /// Rows that a list has room for.
   [[nodiscard]] std::size_t list_rows() const noexcept { return plan.room_for(split.selected); }
   [[nodiscard]] std::size_t pseudo_entries() const noexcept;
