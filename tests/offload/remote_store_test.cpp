@@ -224,11 +224,8 @@ TEST_F(RemoteStoreTest, ComesBackToAServerThatWasStartedAgain) {
   EXPECT_EQ(get_page(*store, 1, 100).error().code, Errc::invalid_argument);
 }
 
-TEST_F(RemoteStoreTest, EndsABatchWhoseServerIsKilledAmidIt) {
-  RedisServer server;
-  const auto store = opened(patient(server.address()));
-  ASSERT_TRUE(put_page(*store, 1, page_of(1, 100)));
-  std::vector<PageBytes> pages(500, page_of(2, 200'000));
+/// Puts of pages under keys that count from 0.
+std::vector<PageRequest> puts_of(std::vector<PageBytes>& pages) {
   std::vector<PageRequest> puts;
   for (std::uint64_t key = 0; key < pages.size(); ++key) {
     puts.push_back({.verb = PageVerb::put,
@@ -237,6 +234,15 @@ TEST_F(RemoteStoreTest, EndsABatchWhoseServerIsKilledAmidIt) {
                     .bytes = pages[key].size(),
                     .status = {}});
   }
+  return puts;
+}
+
+TEST_F(RemoteStoreTest, EndsABatchWhoseServerIsKilledAmidIt) {
+  RedisServer server;
+  const auto store = opened(patient(server.address()));
+  ASSERT_TRUE(put_page(*store, 1, page_of(1, 100)));
+  std::vector<PageBytes> pages(500, page_of(2, 200'000));
+  std::vector<PageRequest> puts = puts_of(pages);
   const auto ticket = store->submit(puts);
   ASSERT_TRUE(ticket);
   wait_until([&] { return server.client().ask({"DBSIZE"}) != "1"; }, "some pages are there");
@@ -297,14 +303,7 @@ TEST_F(RemoteStoreTest, EndsWhileItsServerIsStopped) {
   wait_until([&] { return store->state().nodes_ready == 1; }, "the store has greeted");
   server.stop();
   std::vector<PageBytes> pages(200, page_of(1, 100'000));
-  std::vector<PageRequest> puts;
-  for (std::uint64_t key = 0; key < pages.size(); ++key) {
-    puts.push_back({.verb = PageVerb::put,
-                    .key = {.low = key},
-                    .data = pages[key].data(),
-                    .bytes = pages[key].size(),
-                    .status = {}});
-  }
+  std::vector<PageRequest> puts = puts_of(pages);
   const auto ticket = store->submit(puts, {.priority = Priority::background});
   ASSERT_TRUE(ticket);
   store.reset();
