@@ -162,7 +162,7 @@ Result<Reply> ClientLink::wait_for_reply(std::uint64_t request, const Deadline& 
 Status ClientLink::wait_for(short events, const Deadline& deadline) const {
   pollfd waiting{.fd = socket_->get(), .events = events, .revents = 0};
   for (;;) {
-    // Rounded up, so that the last wait is none of zero before the end.
+    // Rounded up: a wait of zero would end before the deadline.
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.left()).count();
     const int ready = ::poll(&waiting, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000)));
     if (ready > 0) return {};

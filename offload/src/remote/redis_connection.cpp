@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t receive_bytes = std::size_t{256} << 10;
 constexpr std::size_t receives_at_once = 16;
-/// A server that sends more for one answer is none of ours.
+/// More for one answer is more than any request asks for.
 constexpr std::size_t answer_bytes_max = frame_page_bytes_max + (std::size_t{64} << 20);
 
 tl::unexpected<Error> lost(std::string_view doing, int error) {
