@@ -78,6 +78,16 @@ bool SequenceState::index_ready() const {
 }
 
 Status SequenceState::await_indexes() {
+  const bool deciding = parts.retention.deciding();
+  TERRACE_TRY(await_prompt_index());
+  const bool has_all_rows = readable_tokens() == parts.progress.length();
+  if (deciding || parts.progress.phase() != SequencePhase::idle || !has_all_rows) return {};
+  // A decision that found no memory when it was due is made now: a cut must not change it.
+  TERRACE_TRY(parts.recovering(participant.decide_if_due()));
+  return parts.recovering(parts.retention.await());
+}
+
+Status SequenceState::await_prompt_index() {
   TERRACE_TRY(parts.await_indexes());
   if (!parts.progress.prompt_waits()) return {};
   TERRACE_TRY(participant.end_prompt());
@@ -90,10 +100,11 @@ Status SequenceState::truncate(std::size_t length) {
     return fail(Errc::invalid_argument, "{} tokens cannot be kept of {}", length,
                 parts.progress.length());
   }
+  TERRACE_TRY(length > 0 ? await_indexes() : await_prompt_index());
   TERRACE_TRY(parts.retention.check_cut(length));
   // A prompt that is cut will not come whole: the rest of it is another prompt, or decoded.
   TERRACE_TRY(end_prompt());
-  TERRACE_TRY(await_indexes());
+  TERRACE_TRY(await_prompt_index());
   if (!parts.come_to_rest()) {
     return fail(Errc::not_ready, "copies are still under way; try again");
   }

@@ -52,6 +52,8 @@ class SequenceState final : public MemoryHolder {
 
  private:
   SequenceState(std::shared_ptr<RuntimeState> runtime, Lanes lanes);
+  /// Waits until the prompt is indexed. A decision that is under way ends too.
+  Status await_prompt_index();
   /// `bytes`: of the target.
   [[nodiscard]] Status check_rows(LayerId layer, HeadId head,
                                   std::span<const std::uint32_t> positions,
