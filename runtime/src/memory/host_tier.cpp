@@ -1,8 +1,8 @@
-#include "memory/host_tier.hpp"
+#include "host_tier.hpp"
 
 #include <utility>
 
-#include "memory/remote_tier.hpp"
+#include "remote_tier.hpp"
 #include "terrace/offload/tier_store.hpp"
 
 namespace terrace {

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "layer/step_input.hpp"
 #include "sequence/sequence_parts.hpp"
-#include "step_input.hpp"
 #include "terrace/runtime/sequence.hpp"
 #include "tile_stream.hpp"
 

@@ -1,8 +1,7 @@
-#include "layer_cache.hpp"
+#include "make_layer_cache.hpp"
 
 #include "block_cache.hpp"
 #include "cluster_cache.hpp"
-#include "sequence/layer.hpp"
 
 namespace terrace {
 namespace {

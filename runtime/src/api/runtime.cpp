@@ -3,9 +3,9 @@
 #include "need/device_need.hpp"
 #include "need/host_need.hpp"
 #include "need/need_terms.hpp"
-#include "prefix/prefix_adopter.hpp"
-#include "runtime_state.hpp"
-#include "sequence/sequence_state.hpp"
+#include "prefix_adopter.hpp"
+#include "sequence/runtime_state.hpp"
+#include "sequence_state.hpp"
 #include "step/step_state.hpp"
 
 namespace terrace {

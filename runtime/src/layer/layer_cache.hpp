@@ -3,17 +3,12 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 
-#include "sequence_services.hpp"
 #include "terrace/core/ops.hpp"
 #include "terrace/core/result.hpp"
 #include "terrace/core/rng.hpp"
 
 namespace terrace {
-
-class Layer;
-struct CacheScratch;
 
 /// Threads  one at a time
 class LayerCache {
@@ -73,9 +68,5 @@ class LayerCache {
   virtual bool spill() { return false; }
   virtual void give_up_device_memory() {}
 };
-
-/// Makes the kind that the options ask for. The layer must outlive it, and the scratch.
-std::unique_ptr<LayerCache> make_layer_cache(const SequenceServices& services, Layer& layer,
-                                             CacheScratch& scratch);
 
 }  // namespace terrace

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "prefix_library.hpp"
-#include "saved_index.hpp"
+#include "prefix/prefix_library.hpp"
+#include "prefix/saved_index.hpp"
 
 namespace terrace {
 namespace {

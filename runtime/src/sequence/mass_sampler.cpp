@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "sequence/layer.hpp"
+#include "layer/layer.hpp"
 #include "terrace/kernels/retained_rows.hpp"
 
 namespace terrace {

@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
-#include "clustering/cluster_threads.hpp"
 #include "plan/runtime_plan.hpp"
 #include "position_scores.hpp"
+#include "services/cluster_threads.hpp"
 #include "terrace/core/ids.hpp"
 
 namespace terrace {

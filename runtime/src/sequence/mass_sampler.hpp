@@ -9,7 +9,7 @@
 #include <optional>
 #include <span>
 
-#include "sequence_services.hpp"
+#include "services/sequence_services.hpp"
 #include "terrace/core/backend.hpp"
 #include "terrace/core/queue.hpp"
 #include "terrace/core/result.hpp"

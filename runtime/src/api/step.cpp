@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "sequence/sequence_state.hpp"
-#include "step_state.hpp"
-#include "tensor_checks.hpp"
+#include "sequence_state.hpp"
+#include "step/step_state.hpp"
+#include "step/tensor_checks.hpp"
 #include "terrace/core/assert.hpp"
 
 namespace terrace {

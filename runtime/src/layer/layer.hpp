@@ -5,12 +5,12 @@
 #include <memory>
 #include <vector>
 
-#include "cache/layer_cache.hpp"
-#include "index/layer_index.hpp"
-#include "retention/layer_retention.hpp"
+#include "layer_cache.hpp"
+#include "layer_index.hpp"
+#include "layer_retention.hpp"
 #include "rows/layer_rows.hpp"
-#include "sequence_services.hpp"
-#include "step/selection_lists.hpp"
+#include "selection_lists.hpp"
+#include "services/sequence_services.hpp"
 
 namespace terrace {
 

@@ -4,8 +4,8 @@
 #include <memory>
 #include <span>
 
-#include "prefix_library.hpp"
-#include "saved_index.hpp"
+#include "prefix/prefix_library.hpp"
+#include "prefix/saved_index.hpp"
 
 namespace terrace {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <span>
 
-#include "sequence_services.hpp"
+#include "services/sequence_services.hpp"
 #include "terrace/core/backend.hpp"
 #include "terrace/core/retrieval.hpp"
 

@@ -1,6 +1,6 @@
 #include "layer_index.hpp"
 
-#include "sequence_services.hpp"
+#include "services/sequence_services.hpp"
 
 namespace terrace {
 

@@ -14,14 +14,14 @@
 #include <memory>
 #include <string_view>
 
-#include "cache/cache_sharers.hpp"
-#include "clustering/cluster_threads.hpp"
-#include "clustering/iteration_limits.hpp"
 #include "memory/host_tier.hpp"
 #include "memory/memory_pools.hpp"
 #include "memory/reclaimer.hpp"
 #include "plan/runtime_plan.hpp"
 #include "prefix/prefix_library.hpp"
+#include "services/cache_sharers.hpp"
+#include "services/cluster_threads.hpp"
+#include "services/iteration_limits.hpp"
 #include "terrace/core/backend.hpp"
 
 namespace terrace {

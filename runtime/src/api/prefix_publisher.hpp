@@ -1,7 +1,7 @@
 // A sequence's rows and indexes become a prefix that other sequences find.
 #pragma once
 
-#include "sequence/sequence_state.hpp"
+#include "sequence_state.hpp"
 #include "terrace/runtime/prefix.hpp"
 
 namespace terrace {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "cache/cluster_units.hpp"
+#include "cluster_units.hpp"
 #include "index_image.hpp"
 #include "kept_hints.hpp"
 #include "terrace/core/queue.hpp"

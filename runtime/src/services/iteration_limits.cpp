@@ -1,4 +1,4 @@
-#include "clustering/iteration_limits.hpp"
+#include "iteration_limits.hpp"
 
 #include <algorithm>
 

@@ -1,9 +1,9 @@
 // The services that the parts of a sequence are made with. A part keeps those that it uses.
 #pragma once
 
-#include "cache/cache_sharers.hpp"
-#include "clustering/cluster_threads.hpp"
-#include "clustering/iteration_limits.hpp"
+#include "cache_sharers.hpp"
+#include "cluster_threads.hpp"
+#include "iteration_limits.hpp"
 #include "memory/sequence_memory.hpp"
 #include "plan/runtime_plan.hpp"
 #include "plan/sequence_progress.hpp"

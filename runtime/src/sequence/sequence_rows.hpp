@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "sequence_services.hpp"
+#include "services/sequence_services.hpp"
 #include "terrace/core/function_ref.hpp"
 #include "terrace/core/result.hpp"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sequence_services.hpp"
+#include "services/sequence_services.hpp"
 
 namespace terrace {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <type_traits>
 
-#include "prefix/prefix_publisher.hpp"
+#include "prefix_publisher.hpp"
 #include "sequence_state.hpp"
 
 namespace terrace {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "sequence_parts.hpp"
+#include "sequence/sequence_parts.hpp"
 #include "step/participant.hpp"
 
 namespace terrace {

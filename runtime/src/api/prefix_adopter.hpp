@@ -2,7 +2,7 @@
 #pragma once
 
 #include "prefix/prefix_library.hpp"
-#include "sequence/sequence_state.hpp"
+#include "sequence_state.hpp"
 #include "terrace/runtime/prefix.hpp"
 
 namespace terrace {
