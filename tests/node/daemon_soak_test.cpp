@@ -22,8 +22,8 @@ struct Tenant {
   std::uint64_t keys;     ///< that it publishes
 };
 /// The quota has room for all keys of the first two.
-const std::array tenants{Tenant{"careful", 1, 40}, Tenant{"", 2, 40}, Tenant{"greedy", 3, 4000}};
-constexpr std::uint64_t quota = std::uint64_t{1} << 20;
+const std::array tenants{Tenant{"careful", 1, 20}, Tenant{"", 2, 20}, Tenant{"greedy", 3, 4000}};
+constexpr std::uint64_t quota = std::uint64_t{1} << 17;
 
 /// The words of a client to the test.
 constexpr std::uint64_t nothing = 1;
