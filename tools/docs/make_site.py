@@ -22,8 +22,6 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PAGES = ROOT / "build" / "docs-pages"
 SITE = ROOT / "build" / "docs"
-# Words that codespell takes for mistakes.
-SPELLED = ()
 
 
 def write_reference(build, out):
@@ -51,7 +49,7 @@ def make_site(build):
     write_reference(build, PAGES / "reference")
     for file in ("site.css", "iframe-worker.js"):
         shutil.copy(HERE / file, PAGES)
-    run(tools / "codespell", f"--ignore-words-list={','.join(SPELLED)}", PAGES)
+    run(tools / "codespell", PAGES)
     run("doxygen", HERE / "Doxyfile")
     run(tools / "mkdocs", "build", "--strict", "--config-file", HERE / "mkdocs.yml")
     (SITE / "404.html").unlink()  # of servers, with links from their root
