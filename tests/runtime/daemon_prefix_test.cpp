@@ -10,6 +10,7 @@
 #include "node/made_node.hpp"
 #include "runtime/scenario.hpp"
 #include "sequence/sequence_state.hpp"
+#include "terrace/runtime/config.hpp"
 
 namespace terrace {
 namespace {
@@ -261,9 +262,6 @@ TEST_F(DaemonPrefixes, AreRefusedWithSettingsThatMakeNoSense) {
   };
   EXPECT_EQ(refused(scenario_), "") << "no daemon is there, and none has to be";
   Scenario scenario = scenario_;
-  scenario.runtime.prefixes.model = "";
-  EXPECT_THAT(refused(scenario), ::testing::HasSubstr("tier.model"));
-  scenario = scenario_;
   scenario.runtime.prefixes.remote.url = "redis://127.0.0.1:1";
   EXPECT_THAT(refused(scenario), ::testing::HasSubstr("tier.remote.url"));
   scenario = scenario_;
@@ -275,6 +273,30 @@ TEST_F(DaemonPrefixes, AreRefusedWithSettingsThatMakeNoSense) {
   scenario = scenario_;
   scenario.runtime.prefixes.daemon.socket = std::string(200, 'x');
   EXPECT_THAT(refused(scenario), ::testing::HasSubstr("daemon.socket"));
+}
+
+TEST_F(DaemonPrefixes, AreSetByKeys) {
+  Config config;
+  ASSERT_TRUE(apply_config_text(config, "daemon: {socket: /run/it, user: terrace, deadline: 3s}\n",
+                                "a.yaml"));
+  const auto options = RuntimeOptions::from(config, scenario_.runtime.shape);
+  ASSERT_TRUE(options.has_value()) << options.error().message();
+  const DaemonPrefixOptions& daemon = options->prefixes.daemon;
+  EXPECT_EQ(daemon.socket, "/run/it");
+  EXPECT_EQ(daemon.user, "terrace");
+  EXPECT_EQ(daemon.deadline, std::chrono::seconds{3});
+}
+
+TEST_F(DaemonPrefixes, AreOfRuntimesThatNameAModel) {
+  scenario_.runtime.prefixes.model = "";
+  const auto runtime = scenario_.open();
+  const Traffic traffic(scenario_.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(prompt).has_value());
+  const auto refused = drive.sequence().publish({.tokens = tokens_});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Errc::unsupported);
+  EXPECT_THAT(std::string(refused.error().message()), ::testing::HasSubstr("tier.model"));
 }
 
 TEST_F(DaemonPrefixes, AreNotFoundWithADaemonOfAnotherUser) {

@@ -83,7 +83,7 @@ Result<StoreTicket> LeasedParts::do_submit(std::span<PageRequest> batch,
     const Error& why = status.error();
     const bool is_lost = is_gone && why.code == Errc::not_ready;
     if (is_lost || why.code == Errc::out_of_memory) {
-      status = fail(Errc::io_error, "{}; compute the tokens again", Error(why).message());
+      status = fail(Errc::io_error, "{}; compute the tokens again", why.message());
     }
   }
   StoreTicket ticket;

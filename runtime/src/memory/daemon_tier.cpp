@@ -6,11 +6,6 @@ namespace terrace {
 namespace {
 
 Status check(const PrefixOptions& prefixes) {
-  if (prefixes.model.empty()) {
-    return fail(Errc::invalid_argument,
-                "daemon.socket: prefixes are found by the model that they are of; name its digest "
-                "with tier.model, or leave daemon.socket out");
-  }
   if (!prefixes.remote.url.empty()) {
     return fail(Errc::invalid_argument,
                 "daemon.socket and tier.remote.url: prefixes are with the daemon or with servers; "
@@ -25,9 +20,10 @@ Status check(const PrefixOptions& prefixes) {
 }  // namespace
 
 Result<std::shared_ptr<tiers::ChunkKeeper>> open_daemon_tier(const RuntimePlan& plan) {
-  const DaemonPrefixOptions& daemon = plan.options.prefixes.daemon;
-  if (daemon.socket.empty() || plan.retains()) return nullptr;
-  TERRACE_TRY(check(plan.options.prefixes));
+  const PrefixOptions& prefixes = plan.options.prefixes;
+  const DaemonPrefixOptions& daemon = prefixes.daemon;
+  if (daemon.socket.empty() || prefixes.model.empty() || plan.retains()) return nullptr;
+  TERRACE_TRY(check(prefixes));
   node::DaemonChunksOptions options{
       .client = {.socket = daemon.socket, .name = "runtime", .deadline = daemon.deadline},
       .writing_deadline = plan.deadline()};

@@ -8,10 +8,10 @@
 
 namespace terrace {
 
-/// Returns the client of the daemon that the plan's options name; null where they name none, or
-/// where a runtime with such options keeps no prefixes. It opens no connection.
+/// Returns the client of the daemon that the plan's options name; null where they name none, or no
+/// model, or where a runtime with such options keeps no prefixes. It opens no connection.
 ///
-/// Errors   invalid_argument: no model, servers beside the daemon, a user that is not known, a
+/// Errors   invalid_argument: servers beside the daemon, a user that is not known, a
 ///          deadline of zero; those of node::DaemonChunks::create
 [[nodiscard]] Result<std::shared_ptr<tiers::ChunkKeeper>> open_daemon_tier(const RuntimePlan& plan);
 
