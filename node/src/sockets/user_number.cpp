@@ -3,7 +3,7 @@
 #include <array>
 #include <charconv>
 
-#include "terrace/core/bytes.hpp"
+#include "terrace/core/config.hpp"
 #include "terrace/node/daemon_client.hpp"
 
 namespace terrace::node {
