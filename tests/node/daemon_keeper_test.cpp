@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "node/made_node.hpp"
@@ -254,6 +255,33 @@ TEST_F(DaemonKeeper, WaitsForADaemonThatStandsStillNoLongerThanItsDeadline) {
   }
   while (keeper->find_run(request(keys_, tenant), 1).run.empty()) {
   }
+}
+
+TEST_F(DaemonKeeper, IsReadByManyThreadsUnderOneLease) {
+  DaemonOptions options = place_.options();
+  options.client.bytes = 3 * row_bytes;  // so that parts have to leave
+  RunningDaemon daemon(options);
+  const auto keeper = chunks();
+  publish(*keeper, keys_);
+  const tiers::TenantId tenant = keeper->tenant_of({}).value();
+  const tiers::LookUp found = keeper->find_run(request(keys_, tenant), 1);
+  ASSERT_EQ(found.run.size(), keys_.size());
+  std::vector<std::thread> threads;
+  for (std::size_t thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (std::size_t i = 0; i < 50; ++i) {
+        const Status copied = read(found, keys_[(i + thread) % keys_.size()]);
+        EXPECT_TRUE(copied) << copied.error().message();
+        if (i % 10 == 0) {
+          EXPECT_EQ(keeper->find_run(request(keys_, tenant), 1).run.size(), 4U);
+        }
+        if (i % 10 == 5) keeper->renew_leases();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  wait_for_counter(*place_.client(), "leases", 1);
+  EXPECT_EQ(keeper->counters().look_ups.look_ups, 4 * 5 + 1U);
 }
 
 TEST_F(DaemonKeeper, IsReadAlone) {
