@@ -13,7 +13,7 @@ NVCC := $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc
 WITH_PYTHON := -DTERRACE_PYTHON=ON "-DPython_EXECUTABLE=$(CURDIR)/build/venv-bindings/bin/python"
 
 .DEFAULT_GOAL := build
-.PHONY: help packages python build demo check test test-release test-asan test-tsan test-cuda \
+.PHONY: help packages python build demo docs check test test-release test-asan test-tsan test-cuda \
   test-engines check-all check-packages deb tarball wheel lint install format clean
 
 help:  ## says what there is
@@ -32,6 +32,12 @@ build: packages  ## builds the program, build/release/bin/terrace, and the libra
 demo: packages  ## runs the program over real text; MODEL=smollm2 for a larger model
 	@tools/build-demo
 	@tools/demo $(MODEL)
+
+docs: packages  ## builds the documentation site, build/docs/index.html
+	@tools/install-packages docs
+	@cmake --preset release
+	@cmake --build --preset release --target terrace terraced
+	@$$(tools/environments/environments.py docs) -B tools/docs/make_site.py
 
 check: packages  ## builds and tests what changed, in minutes; says what it left out
 	@tools/check
@@ -94,7 +100,7 @@ LONG_WITH_CUDA_TSAN := DependOnHow|WhateverTheirLength|LeavesNoTokenBetween$\
   |run[.]CudaBackend
 POLICIES_WITHOUT_CUDA_TSAN := $(POLICIES_WITHOUT_TSAN)|wave|h2o|cam|pqcache_recent$\
   |pqcache_pyramidkv|pqcache_snapkv|clusterkv_per_query_head|chelsea_with_outlier_heads
-check-all: python lint test-engines check-packages  ## everything there is, without a time limit
+check-all: python docs lint test-engines check-packages  ## everything there is, without a time limit
 	@for preset in release clang host-asan; do \
 	  case $$preset in \
 	    release) steps=$(FUZZ_STEPS_ALL);; \

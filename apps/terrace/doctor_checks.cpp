@@ -1,6 +1,5 @@
 #include "doctor_checks.hpp"
 
-#include <fcntl.h>
 #include <fmt/ranges.h>
 #include <linux/io_uring.h>
 #include <sys/resource.h>
@@ -23,6 +22,7 @@
 #include "config_check.hpp"
 #include "container_limits.hpp"
 #include "doctor_cuda.hpp"
+#include "doctor_tiers.hpp"
 #include "machine.hpp"
 #include "program_files.hpp"
 #include "terrace/core/bytes.hpp"
@@ -126,18 +126,7 @@ CheckResult check_direct_io() {
     return {"direct_io", CheckStatus::warn, std::string(temporary.error().message()),
             "let TMPDIR name a folder, or unset it"};
   }
-  const std::string folder = temporary->string();
-  // A file without a name: it vanishes even if the program is killed.
-  const int file = open(folder.c_str(), O_TMPFILE | O_DIRECT | O_RDWR | O_CLOEXEC, 0600);
-  if (file >= 0) {
-    close(file);
-    return {"direct_io", CheckStatus::ok, fmt::format("O_DIRECT works in {}", folder), ""};
-  }
-  const int reason = errno;
-  const bool lacks_it = reason == EINVAL || reason == EOPNOTSUPP;
-  return {"direct_io", CheckStatus::warn, fmt::format("{}: {}", folder, std::strerror(reason)),
-          lacks_it ? "keep KV files on a file system with O_DIRECT, such as ext4 or xfs"
-                   : "let TMPDIR name a folder that may be written, or unset it"};
+  return check_direct_io_in(temporary->string());
 }
 
 /// Returns the days since a date as profiles write it, "2026-03-01".
@@ -237,6 +226,7 @@ std::vector<CheckResult> run_checks(const Settings& settings) {
   std::vector<CheckResult> results{
       check_cpu(),           check_numa(),     check_container(config), check_huge_pages(),
       check_pinned_memory(), check_io_uring(), check_direct_io()};
+  std::ranges::move(check_tiers(config), std::back_inserter(results));
   std::ranges::move(check_cuda(), std::back_inserter(results));
   std::ranges::move(std::to_array({check_backend(config), check_profile(settings),
                                    check_config_in_force(config), check_variables()}),

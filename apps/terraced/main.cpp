@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "metrics_server.hpp"
 #include "output.hpp"
 #include "program.hpp"
 #include "progress.hpp"
@@ -94,8 +95,7 @@ std::optional<node::TenantQuotas> read_quotas(const Options& options) {
   return std::nullopt;
 }
 
-Result<node::DaemonOptions> daemon_options(const Options& options) {
-  TERRACE_ASSIGN(const Config config, read_config(options));
+Result<node::DaemonOptions> daemon_options(const Options& options, const Config& config) {
   TERRACE_ASSIGN(node::DaemonOptions daemon, node::DaemonOptions::from(config));
   if (::getrandom(&daemon.seed, sizeof daemon.seed, 0) != sizeof daemon.seed) {
     return fail(Errc::io_error, "the system gives no random numbers");
@@ -105,8 +105,21 @@ Result<node::DaemonOptions> daemon_options(const Options& options) {
   return daemon;
 }
 
+/// Starts to serve metrics, if the config asks for them.
+Result<std::unique_ptr<MetricsServer>> serve_metrics(const Config& config,
+                                                     const std::string& socket, bool quiet) {
+  const std::string& address = config.text("daemon.metrics");
+  if (address.empty()) return nullptr;
+  TERRACE_ASSIGN(auto server, MetricsServer::start({.address = address, .socket = socket}));
+  if (!quiet) {
+    tell("metrics at http://{}:{}/metrics", address.substr(0, address.rfind(':')), server->port());
+  }
+  return server;
+}
+
 Status serve(const Options& options) {
-  TERRACE_ASSIGN(const node::DaemonOptions daemon_settings, daemon_options(options));
+  TERRACE_ASSIGN(const Config config, read_config(options));
+  TERRACE_ASSIGN(const node::DaemonOptions daemon_settings, daemon_options(options, config));
   if (options.check) {
     if (!options.quiet) print_out("the config is valid\n");
     return flush_results();
@@ -121,6 +134,7 @@ Status serve(const Options& options) {
   if (!options.quiet) {
     tell("serving {} at {}", daemon_settings.file.path, daemon_settings.socket);
   }
+  TERRACE_ASSIGN(const auto metrics, serve_metrics(config, daemon_settings.socket, options.quiet));
   const Status served = (*daemon)->serve();
   if (served && !options.quiet) tell("ended");
   return served;

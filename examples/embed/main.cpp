@@ -1,8 +1,7 @@
 // The smallest embedder: a made-up model of one layer with its KV memory in Terrace.
 #include <cstdio>
 #include <string>
-#include <terrace/offload/registry.hpp>
-#include <terrace/runtime/runtime.hpp>
+#include <terrace/terrace.hpp>
 #include <vector>
 
 using namespace terrace;

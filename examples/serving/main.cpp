@@ -8,8 +8,7 @@
 #include <deque>
 #include <memory>
 #include <string>
-#include <terrace/offload/registry.hpp>
-#include <terrace/runtime/runtime.hpp>
+#include <terrace/terrace.hpp>
 #include <vector>
 
 using namespace terrace;

@@ -8,10 +8,13 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <thread>
 
 #include "core/temporary_folder.hpp"
 #include "machine.hpp"
+#include "terrace/node/daemon.hpp"
 #include "terrace/offload/registry.hpp"
+#include "terrace/offload/tier_store.hpp"
 #include "terrace/runtime/machine_profile.hpp"
 
 namespace terrace::apps {
@@ -101,6 +104,48 @@ TEST(DoctorChecks, APolicyThatIsNotThereFails) {
   const CheckResult result = find_check(checks_of(config), "config");
   EXPECT_EQ(result.status, CheckStatus::fail);
   EXPECT_NE(result.found.find("guess"), std::string::npos);
+}
+
+CheckResult check_with(std::string_view key, const std::string& value, std::string_view check) {
+  Config config;
+  EXPECT_TRUE(config.set(key, value, {ConfigOrigin::flag, "--set"}));
+  return find_check(checks_of(config), check);
+}
+
+TEST(DoctorChecks, SayWhatAFileBelowTheHostLacks) {
+  EXPECT_EQ(find_check(checks_of({}), "nvme").status, CheckStatus::skip);
+  const TemporaryFolder folder;
+  const std::string file = (folder / "rows").string();
+  EXPECT_EQ(check_with("tier.nvme.path", "/nowhere/rows", "nvme").status, CheckStatus::fail);
+  Config large;
+  ASSERT_TRUE(large.set("tier.nvme.path", file, {ConfigOrigin::flag, "--set"}));
+  ASSERT_TRUE(large.set("tier.nvme.bytes", "8000000GiB", {ConfigOrigin::flag, "--set"}));
+  const CheckResult too_large = find_check(checks_of(large), "nvme");
+  EXPECT_EQ(too_large.status, CheckStatus::fail);
+  EXPECT_NE(too_large.advice.find("tier.nvme.bytes"), std::string::npos) << too_large.advice;
+  const auto store = offload::open_tier_store({.path = file, .bytes = 1 << 20});
+  ASSERT_TRUE(store.has_value());
+  const CheckResult taken = check_with("tier.nvme.path", file, "nvme");
+  EXPECT_EQ(taken.status, CheckStatus::fail);
+  EXPECT_NE(taken.advice.find("another process"), std::string::npos) << taken.advice;
+}
+
+TEST(DoctorChecks, AskServersAndADaemonThatAreNamed) {
+  const CheckResult remote = check_with("tier.remote.url", "redis://:word@127.0.0.1:1", "remote");
+  EXPECT_EQ(remote.status, CheckStatus::fail);
+  EXPECT_EQ(remote.found.find("word"), std::string::npos) << remote.found;
+  const TemporaryFolder folder;
+  const std::string socket = (folder / "terraced.sock").string();
+  EXPECT_EQ(check_with("daemon.socket", socket, "daemon").status, CheckStatus::fail);
+  const auto daemon = node::Daemon::open(
+      {.socket = socket, .file = {.path = (folder / "chunks").string(), .bytes = 1 << 20}});
+  ASSERT_TRUE(daemon.has_value()) << daemon.error().message();
+  std::thread serving([&] { EXPECT_TRUE((*daemon)->serve().has_value()); });
+  const CheckResult found = check_with("daemon.socket", socket, "daemon");
+  EXPECT_EQ(found.status, CheckStatus::ok) << found.found;
+  EXPECT_NE(found.found.find("0 chunks, 1 clients"), std::string::npos) << found.found;
+  (*daemon)->stop();
+  serving.join();
 }
 
 }  // namespace

@@ -6,6 +6,8 @@ import signal
 import struct
 import subprocess
 import unittest
+import urllib.error
+import urllib.request
 
 from node_client import NEW_LEASE, PIN, NodeClient, Refused
 from program import InAFolder, clean_environment, terrace
@@ -59,7 +61,45 @@ daemon: {{socket: {self.socket}, memory: 1MiB, quotas: {self.folder}/quotas}}
         return lines
 
 
+def answer_of(url):
+    """Returns status and text of a page."""
+    try:
+        with urllib.request.urlopen(url, timeout=60) as page:
+            return page.status, page.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
 class Terraced(RunsDaemons):
+    def test_shows_metrics_and_health(self):
+        daemon = self.start("--set", "daemon.metrics=127.0.0.1:0", "--set", "daemon.clients=2")
+        url = daemon.stderr.readline().split()[-1]
+        client = self.client()
+        client.publish(key(0), b"rows" * 100)
+        client.find(key(0))
+        client.find(key(1))
+        status, text = answer_of(url)
+        self.assertEqual(status, 200)
+        samples = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
+        self.assertEqual(samples['terrace_look_ups_total{outcome="hit_nvme"}'], "1")
+        self.assertEqual(samples['terrace_look_ups_total{outcome="miss_never_stored"}'], "1")
+        self.assertEqual(samples["terrace_chunks"], "1")
+        self.assertEqual(samples["terrace_clients"], "2")
+        # Each counter has a metric, but for the sum of look-ups.
+        self.assertEqual(len(samples), len(client.counters()) - 1)
+        self.assertIn("# TYPE terrace_look_ups_total counter", text.splitlines())
+        self.assertEqual(answer_of(url.replace("/metrics", "/health")), (200, "ok\n"))
+        self.assertEqual(answer_of(url.replace("/metrics", "/other"))[0], 404)
+        daemon.send_signal(signal.SIGTERM)
+        self.assertEqual(daemon.wait(), 0)
+
+    def test_refuses_an_address_of_metrics_that_is_none(self):
+        for address, said in (("9464", "HOST:PORT"), ("127.0.0.1:x", "HOST:PORT"),
+                              ("127.0.0.1:99999", "HOST:PORT"), ("192.0.2.1:80", "cannot listen")):
+            ended = self.run_to_end("--set", f"daemon.metrics={address}")
+            self.assertIn(said, ended.stderr)
+            self.assertNotEqual(ended.returncode, 0)
+
     def test_serves_what_was_published_also_after_it_was_killed(self):
         daemon = self.start()
         client = self.client()

@@ -34,6 +34,8 @@ if(NOT "${depends_libterrace${ABI_VERSION}}" MATCHES "libtbb12" OR
 endif()
 
 foreach(file bin/terrace bin/terraced lib/systemd/system/terraced.service
+    share/man/man1/terrace-bench-kernels.1 share/man/man8/terraced.8
+    share/bash-completion/completions/terrace share/zsh/site-functions/_terrace
     share/terrace/models/tiny/config.json lib/libterrace.so.${ABI_VERSION}
     lib/libterrace.so lib/libterrace_runtime.a include/terrace.h
     include/terrace/runtime/runtime.hpp lib/pkgconfig/terrace-c.pc

@@ -89,21 +89,27 @@ TEST(DaemonTenants, AQuotaIsKeptByEvictingTheTenantsOwnChunks) {
   EXPECT_EQ(find(*small, std::span(keys).last(5)).run.size(), 5U);
 }
 
-TEST(DaemonTenants, ChunksOfBeforeARestartAreOfNobodysQuota) {
+TEST(DaemonTenants, ChunksOfBeforeARestartCountForTheirTenant) {
   NodePlace place;
   const auto keys = some_keys(4);
   {
     RunningDaemon daemon(place.options());
-    for (const auto& key : keys) ASSERT_TRUE(publish(*place.client("salt"), key));
+    for (const char* const salt : {"", "salt", "other"}) {
+      for (const auto& key : keys) ASSERT_TRUE(publish(*place.client(salt), key));
+    }
   }
   DaemonOptions options = place.options();
-  options.quotas.of_each = row_bytes + 1;
+  options.quotas.of_each = 4 * (row_bytes + 1);
   RunningDaemon daemon(options);
-  for (const char* const salt : {"", "salt"}) {
-    const auto client = place.client(salt);
-    for (const auto& key : some_keys(3, 50)) ASSERT_TRUE(publish(*client, key));
+  for (const char* const salt : {"salt", ""}) {
+    ASSERT_TRUE(publish(*place.client(salt), some_keys(1, 50)[0]));
   }
-  EXPECT_EQ(find(*place.client("salt"), keys).run.size(), keys.size());
+  for (const char* const salt : {"salt", ""}) {
+    std::size_t left = 0;
+    for (const auto& key : keys) left += find(*place.client(salt), {&key, 1}).run.size();
+    EXPECT_EQ(left, keys.size() - 1) << salt;
+  }
+  EXPECT_EQ(find(*place.client("other"), keys).run.size(), keys.size());
 }
 
 TEST(DaemonTenants, LeasedChunksDoNotMakeRoomInAQuota) {

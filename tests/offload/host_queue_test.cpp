@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <thread>
 #include <vector>
 
 #include "terrace/offload/host_backend.hpp"
@@ -127,28 +128,56 @@ TEST(HostQueue, HearsOfWorkThatComesWhileItLiesDown) {
   }
 }
 
+/// A clock of a test's own that counts the looks of other threads.
+class WatchedClock final : public Clock {
+ public:
+  [[nodiscard]] TimePoint now() const noexcept override {
+    const TimePoint time = clock_.now();
+    if (std::this_thread::get_id() != owner_) looks_.fetch_add(1);
+    return time;
+  }
+  void advance(Duration by) noexcept { clock_.advance(by); }
+  [[nodiscard]] std::size_t looks() const noexcept { return looks_.load(); }
+  void await_looks(std::size_t count) const {
+    while (looks() < count) std::this_thread::yield();
+  }
+
+ private:
+  const std::thread::id owner_ = std::this_thread::get_id();
+  ManualClock clock_;
+  mutable std::atomic<std::size_t> looks_{0};
+};
+
 TEST(HostQueue, CountsStandingStillOnlyWithWorkBehindIt) {
-  const auto backend = HostBackend::create({}).value();
+  WatchedClock clock;
+  clock.advance(milliseconds(1));
+  const auto backend = HostBackend::create({.clock = &clock}).value();
   const auto slow = backend->make_queue({.name = "slow"}).value();
   const auto held_up = backend->make_queue({.name = "held up"}).value();
   const auto idle = backend->make_queue({.name = "idle"}).value();
+  std::atomic<bool> began{false};
   std::atomic<bool> open{false};
   ASSERT_TRUE(slow->call(Phase::model, [&] {
+    began = true;
+    began.notify_all();
     open.wait(false);
     return std::size_t{0};
   }));
+  began.wait(false);
   const Ticket ticket = slow->record().value();
+  const std::size_t looks = clock.looks();
+  // A queue looks at the clock as it begins to stand still.
   ASSERT_TRUE(held_up->wait_for(ticket));
+  clock.await_looks(looks + 1);
   ASSERT_TRUE(held_up->call(Phase::model, [] { return std::size_t{0}; }));
-  const TimePoint began = now();
   ASSERT_TRUE(idle->wait_for(ticket));
-  while (now() - began < milliseconds(5)) {
-  }
+  clock.await_looks(looks + 2);
+  clock.advance(milliseconds(5));
   open = true;
   open.notify_all();
   ASSERT_TRUE(held_up->drain(patience));
   ASSERT_TRUE(idle->drain(patience));
-  EXPECT_GT(held_up->counters().waited, Duration{});
+  EXPECT_EQ(held_up->counters().waited, milliseconds(5));
   EXPECT_EQ(idle->counters().waited, Duration{});
 }
 

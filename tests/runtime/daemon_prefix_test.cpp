@@ -9,7 +9,6 @@
 
 #include "node/made_node.hpp"
 #include "runtime/scenario.hpp"
-#include "sequence/sequence_state.hpp"
 #include "terrace/runtime/config.hpp"
 
 namespace terrace {

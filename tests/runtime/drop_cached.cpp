@@ -1,6 +1,6 @@
 #include "runtime/drop_cached.hpp"
 
-#include "sequence/sequence_state.hpp"
+#include "api/sequence_state.hpp"
 #include "terrace/core/rng.hpp"
 
 namespace terrace::testing {

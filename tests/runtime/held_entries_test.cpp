@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "runtime/batch.hpp"
+#include "runtime/faulty_runtime.hpp"
 #include "runtime/naive_attention.hpp"
 #include "runtime/retained.hpp"
 
@@ -16,6 +17,7 @@ namespace {
 using testing::Batch;
 using testing::BatchMember;
 using testing::Drive;
+using testing::FaultyRuntime;
 using testing::Scenario;
 using testing::StepOutput;
 using testing::Traffic;
@@ -166,6 +168,27 @@ TEST_P(HeldEntries, ComeBackBehindAPauseAForkAndACut) {
   ASSERT_TRUE(twin.prefill(200).has_value());
   ASSERT_TRUE(twin.step().has_value());
   expect_each_token_once(twin, traffic_);
+}
+
+TEST_P(HeldEntries, BehindACutAreTheSameWhereMemoryForTheDecisionWasRefused) {
+  std::vector<StepOutput> expected;
+  for (std::uint64_t nth = 0;; ++nth) {
+    FaultyRuntime faulty(scenario_);
+    Drive drive(*faulty.runtime, traffic_);
+    ASSERT_TRUE(drive.prefill(150).has_value());
+    faulty.faults->arm({.allocation_nth = nth});
+    const Status refused = drive.prefill(200);
+    const bool failed = faulty.faults->counters().allocations_failed > 0;
+    faulty.faults->arm({});
+    if (!refused) {
+      ASSERT_TRUE(drive.prefill(200).has_value());
+    }
+    ASSERT_TRUE(drive.sequence().truncate(170).has_value());
+    ASSERT_TRUE(drive.steps(20).has_value());
+    if (nth == 0) expected = drive.outputs();
+    ASSERT_EQ(drive.outputs(), expected) << "allocation " << nth;
+    if (nth > 0 && !failed) break;
+  }
 }
 
 TEST_P(HeldEntries, TakeAPartOfDraftsAndOfLaterPrompts) {

@@ -4,7 +4,7 @@
 #include <ostream>
 #include <string>
 
-#include "sequence/sequence_state.hpp"
+#include "api/sequence_state.hpp"
 #include "terrace/policies/retention.hpp"
 #include "terrace/policies/retrieval.hpp"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "api/sequence_state.hpp"
 #include "runtime/batch.hpp"
-#include "sequence/sequence_state.hpp"
 
 namespace terrace::testing {
 namespace {
@@ -44,8 +44,6 @@ void MemoryMeter::look(Sequence& any) {
   page_bytes_ = std::max(page_bytes_, pages.pages_in_use() * pages.page_bytes());
   region_bytes_ = pages.page_count() * pages.page_bytes();
 }
-
-
 
 TakenMemory MemoryMeter::taken() const {
   const std::size_t host = backend_.memory(Tier::host).peak - before_.host;

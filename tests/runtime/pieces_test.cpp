@@ -6,9 +6,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "api/sequence_state.hpp"
 #include "policies/selecting_policies.hpp"
 #include "runtime/batch.hpp"
-#include "sequence/sequence_state.hpp"
 #include "terrace/core/dtype.hpp"
 
 namespace terrace {

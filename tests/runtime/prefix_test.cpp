@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "api/sequence_state.hpp"
 #include "doubles/fault_store.hpp"
 #include "doubles/memory_store.hpp"
 #include "prefix/prefix_library.hpp"
 #include "runtime/scenario.hpp"
-#include "sequence/sequence_state.hpp"
 
 namespace terrace {
 namespace {

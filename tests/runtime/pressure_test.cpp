@@ -386,7 +386,7 @@ void expect_lives_alone(MakeScenario make, std::size_t threads, std::size_t usua
     if (::testing::Test::HasFailure()) return;
   }
   if (rounds >= 10) {
-    EXPECT_GT(taken, 3 * threads * rounds * steps);
+    EXPECT_GT(2 * taken, 5 * threads * rounds * steps);
     EXPECT_GT(refused, taken / 50);
     EXPECT_LT(refused, taken / 2);
   }

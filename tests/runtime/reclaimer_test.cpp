@@ -8,9 +8,9 @@
 #include <memory>
 #include <thread>
 
+#include "api/sequence_state.hpp"
 #include "doubles/memory_store.hpp"
 #include "runtime/scenario.hpp"
-#include "sequence/sequence_state.hpp"
 
 namespace terrace {
 namespace {

@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
+#include "api/sequence_state.hpp"
 #include "redis/redis_server.hpp"
 #include "runtime/scenario.hpp"
-#include "sequence/sequence_state.hpp"
 
 namespace terrace {
 namespace {

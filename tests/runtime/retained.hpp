@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "retention/layer_retention.hpp"
+#include "api/sequence_state.hpp"
+#include "layer/layer_retention.hpp"
 #include "runtime/scenario.hpp"
-#include "sequence/sequence_state.hpp"
 #include "terrace/policies/outlier_heads.hpp"
 
 namespace terrace::testing::retained {

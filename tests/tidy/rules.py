@@ -34,6 +34,21 @@ _LIBRARY_CALL = re.compile(
     r"|\bfmt::print\b|(?<![\w.])sleep\("
 )
 _DRAWERS = {"util", "utils", "helper", "helpers", "common", "types", "misc", "stuff", "shared"}
+# Folders of runtime/src from the bottom up. A folder sees those below its line, none beside it.
+_RUNTIME_FOLDERS = (
+    ("plan",),
+    ("work",),
+    ("memory",),
+    ("services",),
+    ("rows",),
+    ("layer",),
+    ("cache", "index", "need", "prefix", "retention"),
+    ("sequence",),
+    ("step",),
+    ("api",),
+)
+_RUNTIME_HEIGHTS = {name: at for at, names in enumerate(_RUNTIME_FOLDERS) for name in names}
+_FOLDER_INCLUDE = re.compile(r'#include "(\w+)/')
 _TODO = re.compile(r"\b(TODO|FIXME|XXX)\b(?!\(#\d+\))")
 # Absolute, so neither after a name nor after a variable.
 _MACHINE_PATH = re.compile(r"(?<![\w.~})*-])/(home|root|Users|work)/")
@@ -55,6 +70,19 @@ def cuda_headers(sources):
         for number, line in enumerate(source.lines, 1):
             if _CUDA_HEADER.search(line):
                 yield source.path, number, "CUDA header outside a cuda/ folder; move the code there"
+
+
+def runtime_folders(sources):
+    for source in sources:
+        folder = source.path.parts[2] if len(source.path.parts) > 3 else None
+        if source.path.parts[:2] != ("runtime", "src") or folder not in _RUNTIME_HEIGHTS:
+            continue
+        for number, line in enumerate(source.lines, 1):
+            match = _FOLDER_INCLUDE.match(line)
+            seen = match.group(1) if match else folder
+            height = _RUNTIME_HEIGHTS.get(seen, -1)
+            if seen != folder and height >= _RUNTIME_HEIGHTS[folder]:
+                yield source.path, number, f"{seen}/ is not below {folder}/: docs/architecture.md"
 
 
 def device_bits(sources):
@@ -161,6 +189,7 @@ _ALL = (
     length,
     library_calls,
     printing,
+    runtime_folders,
     todo,
     unbuilt,
     words,

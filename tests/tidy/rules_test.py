@@ -27,6 +27,16 @@ CASES = {
         ),
         ([("core/include/a.hpp", "#  include <cub/cub.cuh>\n")], [("core/src/a.cpp", "// cub/\n")]),
     ],
+    "runtime_folders": [
+        (
+            [("runtime/src/rows/a.cpp", '#include "layer/layer.hpp"\n')],
+            [("runtime/src/layer/a.cpp", '#include "rows/layer_rows.hpp"\n')],
+        ),
+        (
+            [("runtime/src/index/a.hpp", '#include "cache/unit_cache.hpp"\n')],
+            [("runtime/src/index/a.hpp", '#include "index/index_room.hpp"\n#include "b.hpp"\n')],
+        ),
+    ],
     "device_bits": [
         (
             [("kernels/src/cuda/a.cu", "unsigned a = std::bit_floor(b);\n")],

@@ -21,7 +21,7 @@ constexpr std::uint32_t tokens = 32;
 constexpr std::size_t part_bytes = 300;
 constexpr PartName rows{.kind = PartKind::rows, .layer = 3};
 constexpr PartName state{.kind = PartKind::state};
-constexpr std::size_t manifest_bytes = 44 + 2 * 28;
+constexpr std::size_t manifest_bytes = 52 + 2 * 28;
 constexpr std::size_t chunk_bytes = part_bytes + 1 + manifest_bytes;  ///< in a store of memory
 
 std::vector<PartBytes> parts_of(const ChunkKey& key) {
@@ -458,6 +458,34 @@ TEST_F(LibraryInAFile, FindsWhatItHadBeforeItWasClosed) {
   EXPECT_EQ(library->find_run({.root = root_numbered(9), .keys = {&other, 1}}, tokens).outcome,
             LookUpOutcome::miss_never_stored);
   EXPECT_EQ(library->make_room(1), 0U) << "all are leased";
+}
+
+TEST_F(LibraryInAFile, KnowsWhoseItsChunksAre) {
+  const std::vector<ChunkKey> keys = some_keys(6);
+  const std::array<std::string, 3> salts{"a", "b", ""};
+  const auto number = [](ChunkLibrary& library, const std::string& salt) {
+    return library.tenant_of(TenantSalt(salt)).value();
+  };
+  {
+    const auto library = open();
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      ChunkLease lease;
+      ASSERT_TRUE(library->publish({.root = some_root,
+                                    .tenant = number(*library, salts[i % salts.size()]),
+                                    .key = keys[i],
+                                    .tokens = tokens},
+                                   parts_of(keys[i]), lease));
+    }
+  }
+  const auto library = open();
+  number(*library, "c");  // numbers are given in another order
+  for (const std::string salt : {"", "b", "a"}) {
+    EXPECT_EQ(library->gauges(number(*library, salt)).copies, 2U) << salt;
+  }
+  // A tenant's chunks make room for its own.
+  library->make_room(SIZE_MAX, number(*library, "a"));
+  EXPECT_EQ(library->gauges(number(*library, "a")).copies, 0U);
+  EXPECT_EQ(library->counters().chunks.copies, 4U);
 }
 
 TEST_F(LibraryInAFile, ErasesPagesOfNoWholeChunk) {

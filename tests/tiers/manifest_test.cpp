@@ -19,7 +19,7 @@ constexpr PartName index_piece{PartKind::index, 3, 0};
 constexpr PartName state{PartKind::state, 0, 7};
 
 Manifest some_manifest() {
-  return Manifest::create(chunk, 256, {{state, 100, 3}, {index_piece, 64, 2}, {rows, 16384, 1}})
+  return Manifest::create(chunk, 256, {{state, 100, 3}, {index_piece, 64, 2}, {rows, 16384, 1}}, 77)
       .value();
 }
 
@@ -34,6 +34,7 @@ TEST(Manifest, IsReadBackAsItWasWritten) {
   ASSERT_TRUE(found) << found.error().message();
   EXPECT_EQ(found->chunk(), chunk);
   EXPECT_EQ(found->tokens(), 256U);
+  EXPECT_EQ(found->owner(), 77U);
   EXPECT_EQ(found->bytes(), 16548U);
   EXPECT_TRUE(std::ranges::equal(found->parts(), manifest.parts()));
   EXPECT_EQ(found->checksum(), manifest.checksum());
@@ -100,7 +101,7 @@ void seal(std::vector<std::byte>& bytes) {
 
 TEST(Manifest, OfAnotherVersionIsUnsupported) {
   std::vector<std::byte> bytes = some_manifest().write();
-  bytes[16] = std::byte{2};
+  bytes[16] = std::byte{1};
   seal(bytes);
   const auto found = Manifest::read(chunk, bytes);
   ASSERT_FALSE(found);

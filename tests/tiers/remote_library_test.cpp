@@ -23,7 +23,7 @@ constexpr std::uint32_t tokens = 32;
 constexpr std::size_t part_bytes = 300;
 constexpr PartName rows{.kind = PartKind::rows, .layer = 3};
 constexpr PartName state{.kind = PartKind::state};
-constexpr std::size_t chunk_bytes = part_bytes + 1 + 44 + 2 * 28;  ///< in a store of memory
+constexpr std::size_t chunk_bytes = part_bytes + 1 + 52 + 2 * 28;  ///< in a store of memory
 
 std::vector<PartBytes> parts_of(const ChunkKey& key) {
   return {{rows, std::vector<std::byte>(part_bytes, std::byte(key.high))},

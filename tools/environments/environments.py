@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Interpreters with libraries of PyPI, each in a virtual environment of its own.
 
-    tools/environments/environments.py bindings|engines|lint
+    tools/environments/environments.py bindings|docs|engines|lint
 
 An environment is made when it is first asked for, in a folder of build/ that git ignores, and made
 anew when its recipe has changed. If an environment cannot be made, the error names the missing
@@ -77,7 +77,10 @@ ENGINES = Recipe(ROOT / "build" / "venv-engines", "torch, transformers, vllm, gg
                  left_out=("torchvision", "torchaudio", "torchcodec", "opencv-python-headless"))
 # Static checks. From version 22 on, clang-tidy leaves system headers out and takes half as long.
 LINT = Recipe(ROOT / "build" / "venv-lint", "clang_tidy", ("clang-tidy==22.1.8",))
-RECIPES = {"bindings": BINDINGS, "engines": ENGINES, "lint": LINT}
+# The documentation site, and a search for misspelled words.
+DOCS = Recipe(ROOT / "build" / "venv-docs", "mkdocs, material, codespell_lib",
+              ("mkdocs==1.6.1", "mkdocs-material==9.8.2", "codespell==2.4.3"))
+RECIPES = {"bindings": BINDINGS, "docs": DOCS, "engines": ENGINES, "lint": LINT}
 
 
 def run(*command) -> None:

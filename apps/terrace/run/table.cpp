@@ -179,8 +179,8 @@ std::string gain_line(const RunJob& job, std::span<const PolicyFigures> figures)
   const auto percent = [](double part, double whole) { return 100 * part / whole; };
   const std::optional<double>& error = best->bits_delta->standard_error;
   return fmt::format(
-      "gain     {} attends to {:.0f} % of the tokens, for {:+.3f}{} bits/{}: beside full it takes\n"
-      "         {:.0f} % of the device memory and {:.0f} % of the time a token\n",
+      "gain     {} attends to {:.0f} % of the tokens, at {:+.3f}{} bits/{}. Compared with full it\n"
+      "         takes {:.0f} % of the device memory and {:.0f} % of the time a token\n",
       best->policy, percent(best->attended_tokens_mean, full->attended_tokens_mean),
       best->bits_delta->mean, error ? fmt::format(" ±{:.3f}", *error) : "",
       job.tokens_are_bytes() ? "byte" : "token",

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cluster_units.hpp"
+#include "layer/cluster_units.hpp"
 #include "selection_count.hpp"
 #include "terrace/core/queue.hpp"
 #include "terrace/policies/resident_cache.hpp"

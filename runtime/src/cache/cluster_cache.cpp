@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "reserve_buffer.hpp"
-#include "sequence/layer.hpp"
+#include "layer/layer.hpp"
+#include "memory/reserve_buffer.hpp"
 #include "terrace/core/assert.hpp"
 
 namespace terrace {

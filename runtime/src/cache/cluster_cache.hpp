@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <span>
 
-#include "cluster_units.hpp"
-#include "sequence_services.hpp"
+#include "layer/cluster_units.hpp"
+#include "services/sequence_services.hpp"
 #include "unit_cache.hpp"
 
 namespace terrace {

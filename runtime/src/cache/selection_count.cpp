@@ -3,8 +3,8 @@
 #include <span>
 #include <utility>
 
-#include "cluster_units.hpp"
-#include "sequence/layer.hpp"
+#include "layer/cluster_units.hpp"
+#include "layer/layer.hpp"
 
 namespace terrace {
 namespace {

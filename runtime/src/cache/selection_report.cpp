@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "sequence/layer.hpp"
+#include "layer/layer.hpp"
 
 namespace terrace {
 

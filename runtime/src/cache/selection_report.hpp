@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "sequence_services.hpp"
+#include "services/sequence_services.hpp"
 #include "terrace/runtime/selection_observer.hpp"
 #include "wanted_rows.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "sequence/layer.hpp"
+#include "layer/layer.hpp"
 #include "terrace/core/bytes.hpp"
 
 namespace terrace {

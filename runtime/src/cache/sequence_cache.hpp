@@ -5,7 +5,7 @@
 #include <span>
 
 #include "cache_scratch.hpp"
-#include "sequence_services.hpp"
+#include "services/sequence_services.hpp"
 
 namespace terrace {
 

@@ -1,6 +1,6 @@
 #include "unit_cache.hpp"
 
-#include "sequence/layer.hpp"
+#include "layer/layer.hpp"
 
 namespace terrace {
 namespace {

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "cache_scratch.hpp"
-#include "layer_cache.hpp"
-#include "sequence_services.hpp"
+#include "layer/layer_cache.hpp"
+#include "services/sequence_services.hpp"
 #include "terrace/policies/resident_cache.hpp"
 
 namespace terrace {

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "index_room.hpp"
-#include "layer_index.hpp"
+#include "layer/layer_index.hpp"
 #include "rows/host_rows.hpp"
-#include "sequence_services.hpp"
+#include "services/sequence_services.hpp"
 #include "terrace/core/function_ref.hpp"
 #include "terrace/core/retrieval.hpp"
 #include "terrace/runtime/counters.hpp"

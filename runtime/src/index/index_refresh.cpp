@@ -4,7 +4,7 @@
 #include <array>
 #include <cstring>
 
-#include "sequence/layer.hpp"
+#include "layer/layer.hpp"
 #include "terrace/core/bytes.hpp"
 
 namespace terrace {

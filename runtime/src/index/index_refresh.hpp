@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "index_upkeep.hpp"
-#include "sequence_services.hpp"
+#include "services/sequence_services.hpp"
 
 namespace terrace {
 

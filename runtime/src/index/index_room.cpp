@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "layer/layer.hpp"
 #include "resident_indexes.hpp"
-#include "sequence/layer.hpp"
 #include "streamed_indexes.hpp"
 #include "terrace/core/bytes.hpp"
 

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "device_indexes.hpp"
-#include "index_memory.hpp"
-#include "sequence_services.hpp"
+#include "layer/index_memory.hpp"
+#include "services/sequence_services.hpp"
 
 namespace terrace {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sequence/layer.hpp"
+#include "layer/layer.hpp"
 
 namespace terrace {
 

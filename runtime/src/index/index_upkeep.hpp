@@ -3,7 +3,7 @@
 #pragma once
 
 #include "index_builder.hpp"
-#include "sequence_services.hpp"
+#include "services/sequence_services.hpp"
 #include "terrace/policies/budget.hpp"
 
 namespace terrace {

@@ -1,6 +1,6 @@
 #include "prompt_indexer.hpp"
 
-#include "sequence/layer.hpp"
+#include "layer/layer.hpp"
 
 namespace terrace {
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "device_indexes.hpp"
-#include "index_memory.hpp"
+#include "layer/index_memory.hpp"
 
 namespace terrace {
 

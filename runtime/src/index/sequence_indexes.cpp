@@ -1,6 +1,6 @@
 #include "sequence_indexes.hpp"
 
-#include "sequence/layer.hpp"
+#include "layer/layer.hpp"
 
 namespace terrace {
 

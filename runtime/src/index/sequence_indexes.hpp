@@ -7,7 +7,7 @@
 #include "index_room.hpp"
 #include "index_upkeep.hpp"
 #include "prompt_indexer.hpp"
-#include "sequence_services.hpp"
+#include "services/sequence_services.hpp"
 
 namespace terrace {
 

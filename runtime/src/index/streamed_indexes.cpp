@@ -1,6 +1,6 @@
 #include "streamed_indexes.hpp"
 
-#include "sequence/layer.hpp"
+#include "layer/layer.hpp"
 #include "terrace/core/bytes.hpp"
 
 namespace terrace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "device_indexes.hpp"
-#include "index_memory.hpp"
+#include "layer/index_memory.hpp"
 
 namespace terrace {
 

@@ -1,4 +1,4 @@
-#include "memory/block_pool.hpp"
+#include "block_pool.hpp"
 
 #include "terrace/runtime/options.hpp"
 

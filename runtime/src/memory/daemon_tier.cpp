@@ -1,4 +1,4 @@
-#include "memory/daemon_tier.hpp"
+#include "daemon_tier.hpp"
 
 #include "terrace/node/daemon_chunks.hpp"
 

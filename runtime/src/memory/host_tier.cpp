@@ -1,9 +1,9 @@
-#include "memory/host_tier.hpp"
+#include "host_tier.hpp"
 
 #include <utility>
 
-#include "memory/daemon_tier.hpp"
-#include "memory/remote_tier.hpp"
+#include "daemon_tier.hpp"
+#include "remote_tier.hpp"
 #include "terrace/offload/tier_store.hpp"
 
 namespace terrace {

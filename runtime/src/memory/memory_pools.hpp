@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <memory>
 
-#include "memory/block_pool.hpp"
-#include "memory/step_memory_pool.hpp"
+#include "block_pool.hpp"
+#include "step_memory_pool.hpp"
 
 namespace terrace {
 

@@ -1,4 +1,4 @@
-#include "memory/reclaimer.hpp"
+#include "reclaimer.hpp"
 
 #include <algorithm>
 

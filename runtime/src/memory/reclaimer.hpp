@@ -12,8 +12,8 @@
 #include <mutex>
 #include <vector>
 
-#include "memory/host_tier.hpp"
-#include "memory/memory_pools.hpp"
+#include "host_tier.hpp"
+#include "memory_pools.hpp"
 #include "terrace/core/backend.hpp"
 #include "terrace/core/function_ref.hpp"
 

@@ -1,4 +1,4 @@
-#include "memory/remote_tier.hpp"
+#include "remote_tier.hpp"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // Memory on behalf of one sequence, which others make room for.
 #pragma once
 
-#include "memory/reclaimer.hpp"
+#include "reclaimer.hpp"
 
 namespace terrace {
 

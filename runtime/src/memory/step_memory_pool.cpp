@@ -1,4 +1,4 @@
-#include "memory/step_memory_pool.hpp"
+#include "step_memory_pool.hpp"
 
 namespace terrace {
 

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "memory/step_memory.hpp"
+#include "step_memory.hpp"
 
 namespace terrace {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "cluster_cache_need.hpp"
-#include "reserve_buffer.hpp"
+#include "layer/selection_lists.hpp"
+#include "memory/reserve_buffer.hpp"
 #include "rows/pointer_table.hpp"
-#include "step/selection_lists.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/runtime/step_room.hpp"
 

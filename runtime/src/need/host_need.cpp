@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "cluster_cache_need.hpp"
-#include "index/index_memory.hpp"
-#include "reserve_buffer.hpp"
+#include "layer/index_memory.hpp"
+#include "layer/selection_lists.hpp"
+#include "memory/reserve_buffer.hpp"
 #include "rows/pointer_table.hpp"
-#include "step/selection_lists.hpp"
 #include "terrace/core/bytes.hpp"
 
 namespace terrace {

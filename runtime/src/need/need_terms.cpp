@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "reserve_buffer.hpp"
-#include "retention/entry_memory.hpp"
+#include "layer/entry_memory.hpp"
+#include "memory/reserve_buffer.hpp"
 #include "terrace/core/bytes.hpp"
 
 namespace terrace {

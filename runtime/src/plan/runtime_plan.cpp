@@ -1,4 +1,4 @@
-#include "plan/runtime_plan.hpp"
+#include "runtime_plan.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "plan/sequence_progress.hpp"
+#include "sequence_progress.hpp"
 
 #include <algorithm>
 #include <cassert>

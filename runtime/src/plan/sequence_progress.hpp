@@ -7,7 +7,7 @@
 
 #include <cstddef>
 
-#include "plan/runtime_plan.hpp"
+#include "runtime_plan.hpp"
 #include "terrace/core/ids.hpp"
 #include "terrace/policies/budget.hpp"
 #include "terrace/runtime/sequence.hpp"

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "sequence/layer.hpp"
+#include "layer/layer.hpp"
 #include "terrace/tiers/chunk_lease.hpp"
 #include "terrace/tiers/chunk_store.hpp"
 

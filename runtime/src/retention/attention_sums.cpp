@@ -1,7 +1,7 @@
 #include "attention_sums.hpp"
 
-#include "reserve_buffer.hpp"
-#include "sequence/layer.hpp"
+#include "layer/layer.hpp"
+#include "memory/reserve_buffer.hpp"
 
 namespace terrace {
 

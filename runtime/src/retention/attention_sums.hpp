@@ -6,8 +6,8 @@
 #include <array>
 #include <span>
 
-#include "layer_weights.hpp"
-#include "sequence_services.hpp"
+#include "layer/layer_weights.hpp"
+#include "services/sequence_services.hpp"
 
 namespace terrace {
 

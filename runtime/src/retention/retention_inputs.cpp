@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "sequence/layer.hpp"
+#include "layer/layer.hpp"
 
 namespace terrace {
 

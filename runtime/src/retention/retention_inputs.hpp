@@ -2,8 +2,8 @@
 // last tokens, keys before RoPE, attention weights of a prompt.
 #pragma once
 
-#include "sequence_services.hpp"
-#include "step/step_input.hpp"
+#include "layer/step_input.hpp"
+#include "services/sequence_services.hpp"
 
 namespace terrace {
 

@@ -11,7 +11,7 @@
 
 #include "attention_sums.hpp"
 #include "retention_inputs.hpp"
-#include "sequence_services.hpp"
+#include "services/sequence_services.hpp"
 #include "terrace/core/result.hpp"
 #include "terrace/runtime/counters.hpp"
 

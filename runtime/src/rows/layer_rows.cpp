@@ -4,8 +4,6 @@
 #include <iterator>
 #include <utility>
 
-#include "runtime_state.hpp"
-
 namespace terrace {
 
 LayerRows::LayerRows(const RuntimePlan& plan, Backend& backend, BlockPool& blocks, HostTier& host)

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "cache/make_layer_cache.hpp"
+
 namespace terrace {
 namespace {
 

@@ -16,13 +16,13 @@
 #include "cache/selection_report.hpp"
 #include "cache/sequence_cache.hpp"
 #include "index/sequence_indexes.hpp"
-#include "layer.hpp"
+#include "layer/layer.hpp"
+#include "mass_sampler.hpp"
 #include "retention/sequence_retention.hpp"
-#include "rows/sequence_rows.hpp"
 #include "runtime_state.hpp"
-#include "sequence_services.hpp"
-#include "step/mass_sampler.hpp"
-#include "step/workspace.hpp"
+#include "sequence_rows.hpp"
+#include "services/sequence_services.hpp"
+#include "workspace.hpp"
 
 namespace terrace {
 

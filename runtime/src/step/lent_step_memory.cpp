@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "reserve_buffer.hpp"
-#include "runtime_state.hpp"
+#include "memory/reserve_buffer.hpp"
+#include "sequence/runtime_state.hpp"
 #include "terrace/runtime/step_room.hpp"
 
 namespace terrace {

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "layer/step_input.hpp"
 #include "sequence/sequence_parts.hpp"
-#include "step_input.hpp"
 #include "terrace/runtime/sequence.hpp"
 #include "tile_stream.hpp"
 
@@ -121,6 +121,8 @@ class Participant {
 
   /// Prepares, beside the engine's work, the data that the next step reads.
   Status prepare_next();
+  /// Starts the decision of retention that is due, unless more of a prompt may come.
+  Status decide_if_due();
   /// Prepares a sequence before a prompt begins. Errors: those of indexing present tokens.
   Status prepare_prompt();
   /// No more tokens of the prompt will come.

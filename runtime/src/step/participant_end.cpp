@@ -149,11 +149,16 @@ Status Participant::reject_draft(std::size_t end) {
 Status Participant::prepare_next() {
   // A prompt that came whole, or in pieces, is indexed at once.
   if (progress_.prompt_waits()) static_cast<void>(end_prompt());
-  // More of a prompt that was not announced may come.
-  const bool prompt_may_go_on = progress_.in_prompt() || (prompt_ && !progress_.prompt_given());
-  if (!prompt_may_go_on && !progress_.prompt_waits()) TERRACE_TRY(parts_.retention.start_if_due());
+  TERRACE_TRY(decide_if_due());
   // Tokens that are added to an index that is being built would wait for it.
   return may_use_indexes() ? parts_.indexes.prepare() : Status{};
+}
+
+Status Participant::decide_if_due() {
+  // More of a prompt that was not announced may come.
+  const bool prompt_may_go_on = progress_.in_prompt() || (prompt_ && !progress_.prompt_given());
+  if (prompt_may_go_on || progress_.prompt_waits()) return {};
+  return parts_.retention.start_if_due();
 }
 
 Status Participant::prepare_prompt() {

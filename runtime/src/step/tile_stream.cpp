@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sequence/layer.hpp"
+#include "layer/layer.hpp"
 #include "terrace/core/bytes.hpp"
 
 namespace terrace {

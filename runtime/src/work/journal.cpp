@@ -1,4 +1,4 @@
-#include "work/journal.hpp"
+#include "journal.hpp"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "work/lanes.hpp"
+#include "lanes.hpp"
 
 #include "terrace/core/clock.hpp"
 

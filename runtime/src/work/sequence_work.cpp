@@ -1,4 +1,4 @@
-#include "work/sequence_work.hpp"
+#include "sequence_work.hpp"
 
 #include <algorithm>
 #include <array>

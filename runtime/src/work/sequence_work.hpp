@@ -5,10 +5,10 @@
 #include <string_view>
 #include <vector>
 
+#include "journal.hpp"
+#include "lanes.hpp"
 #include "terrace/core/backend.hpp"
 #include "terrace/runtime/counters.hpp"
-#include "work/journal.hpp"
-#include "work/lanes.hpp"
 
 namespace terrace {
 

@@ -1,5 +1,5 @@
 // Decisions of retention carried out: values that are added to others.
-#include "retention/decision.hpp"
+#include "layer/decision.hpp"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "index/index_coverage.hpp"
+#include "layer/index_coverage.hpp"
 
 #include <gmock/gmock.h>
 

@@ -1,10 +1,10 @@
-#include "index/index_memory.hpp"
+#include "layer/index_memory.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 
-#include "index/layer_index.hpp"
+#include "layer/layer_index.hpp"
 #include "runtime/scenario.hpp"
 
 namespace terrace {

@@ -1,4 +1,4 @@
-#include "clustering/iteration_limits.hpp"
+#include "services/iteration_limits.hpp"
 
 #include <gtest/gtest.h>
 

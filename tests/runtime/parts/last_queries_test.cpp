@@ -1,6 +1,6 @@
 // The queries of the last tokens, by which retention chooses: those of tokens that are given up
 // leave those before them, however many they are.
-#include "retention/last_queries.hpp"
+#include "layer/last_queries.hpp"
 
 #include <gtest/gtest.h>
 

@@ -6,6 +6,7 @@
 
 #include "chunk_catalogue.hpp"
 #include "directory/copy_table.hpp"
+#include "tenant_numbers.hpp"
 #include "terrace/core/assert.hpp"
 
 namespace terrace::tiers {
@@ -74,7 +75,8 @@ ChunkLibrary::ChunkLibrary(const ChunkLibraryOptions& options,
       deadline_(options.deadline),
       chunks_(options.store, options.deadline),
       remote_(options.remote),
-      catalogue_(std::move(catalogue)) {}
+      catalogue_(std::move(catalogue)),
+      tenants_(std::make_unique<TenantNumbers>()) {}
 
 ChunkLibrary::~ChunkLibrary() = default;
 
@@ -82,8 +84,7 @@ Result<TenantId> ChunkLibrary::tenant_of(const TenantSalt& salt) {
   if (salt.is_empty()) return TenantId{};
   TERRACE_ASSIGN(const Digest digest, digest_of(salt));
   const std::lock_guard lock(mutex_);
-  const std::size_t next = std::min<std::size_t>(tenants_.size() + 1, tenants_max - 1);
-  return tenants_.try_emplace(digest, static_cast<TenantId>(next)).first->second;
+  return tenants_->number_of(mark_of(digest));
 }
 
 Result<std::optional<Error>> ChunkLibrary::learn(const FindRequest& request) {
@@ -288,14 +289,16 @@ Result<Published> ChunkLibrary::publish_here(const PublishRequest& request,
 
 Result<Manifest> ChunkLibrary::write(const PublishRequest& request, std::uint64_t bytes,
                                      const std::shared_ptr<std::vector<PartBytes>>& parts) {
+  OwnerMark owner = 0;
   {
     // Pages of a chunk that went and comes again are erased before they are written.
     const std::lock_guard lock(mutex_);
     const Result<StoreTicket> erasing = start_erasing();
     if (!erasing) return tl::unexpected(erasing.error());
+    owner = tenants_->mark_of(request.tenant);
   }
   for (;;) {
-    Result<Manifest> written = chunks_.publish(request.key, request.tokens, parts);
+    Result<Manifest> written = chunks_.publish(request.key, request.tokens, parts, owner);
     const bool is_full = !written && written.error().code == Errc::out_of_memory;
     if (!is_full || make_room(bytes) == 0) return written;
   }

@@ -4,6 +4,7 @@
 
 #include "chunk_catalogue.hpp"
 #include "store_contents.hpp"
+#include "tenant_numbers.hpp"
 #include "terrace/tiers/chunk_library.hpp"
 
 namespace terrace::tiers {
@@ -100,8 +101,11 @@ Status ChunkLibrary::take_stock(std::span<const PageKey> pages) {
   const std::lock_guard lock(mutex_);
   const Digest unknown{};
   for (const Manifest& chunk : contents.chunks) {
-    catalogue_->take_up({.root = unknown, .key = chunk.chunk(), .bytes = chunk.bytes()}, &chunk,
-                        TimePoint{});
+    catalogue_->take_up({.root = unknown,
+                         .tenant = tenants_->number_of(chunk.owner()),
+                         .key = chunk.chunk(),
+                         .bytes = chunk.bytes()},
+                        &chunk, TimePoint{});
   }
   catalogue_->to_erase.insert(catalogue_->to_erase.end(), contents.rest.begin(),
                               contents.rest.end());

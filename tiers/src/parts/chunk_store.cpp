@@ -32,7 +32,8 @@ std::uint64_t bytes_of(std::span<const PartBytes> parts) noexcept {
 }
 
 Result<Manifest> ChunkStore::publish(const ChunkKey& chunk, std::uint32_t tokens,
-                                     const std::shared_ptr<std::vector<PartBytes>>& parts) {
+                                     const std::shared_ptr<std::vector<PartBytes>>& parts,
+                                     OwnerMark owner) {
   std::vector<Part> described;
   std::vector<PartName> names;
   for (const PartBytes& part : *parts) {
@@ -41,7 +42,7 @@ Result<Manifest> ChunkStore::publish(const ChunkKey& chunk, std::uint32_t tokens
                          .bytes = part.bytes.size(),
                          .checksum = part_checksum(chunk, part.name, part.bytes)});
   }
-  TERRACE_ASSIGN(Manifest manifest, Manifest::create(chunk, tokens, std::move(described)));
+  TERRACE_ASSIGN(Manifest manifest, Manifest::create(chunk, tokens, std::move(described), owner));
   const Status written = write(manifest, parts);
   if (written) return manifest;
   static_cast<void>(calls_.erase(pages_of(chunk, names)));

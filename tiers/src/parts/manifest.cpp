@@ -11,9 +11,9 @@ namespace terrace::tiers {
 namespace {
 
 constexpr std::string_view magic = "TRCMANIF";
-constexpr std::uint32_t format_version = 1;
+constexpr std::uint32_t format_version = 2;
 constexpr std::size_t checked_from = 16;  ///< after magic and checksum
-constexpr std::size_t head_bytes = checked_from + 28;
+constexpr std::size_t head_bytes = checked_from + 36;
 constexpr std::size_t part_bytes = 28;
 constexpr std::uint64_t bytes_max = std::uint64_t{1} << 63;
 
@@ -29,6 +29,7 @@ std::vector<std::byte> write_checked(const Manifest& manifest) {
   append_little_endian(to, manifest.chunk().high);
   append_little_endian(to, manifest.chunk().low);
   append_little_endian(to, manifest.tokens());
+  append_little_endian(to, manifest.owner());
   for (const Part& part : manifest.parts()) {
     append_little_endian(to, static_cast<std::uint32_t>(part.name.kind));
     append_little_endian(to, part.name.layer);
@@ -91,17 +92,18 @@ MissReason reason_of(PartState state) noexcept {
 
 }  // namespace
 
-Manifest::Manifest(const ChunkKey& chunk, std::uint32_t tokens, std::vector<Part> parts)
-    : chunk_(chunk), tokens_(tokens), parts_(std::move(parts)) {
+Manifest::Manifest(const ChunkKey& chunk, std::uint32_t tokens, std::vector<Part> parts,
+                   OwnerMark owner)
+    : chunk_(chunk), tokens_(tokens), owner_(owner), parts_(std::move(parts)) {
   for (const Part& part : parts_) bytes_ += part.bytes;
 }
 
 Result<Manifest> Manifest::create(const ChunkKey& chunk, std::uint32_t tokens,
-                                  std::vector<Part> parts) {
+                                  std::vector<Part> parts, OwnerMark owner) {
   if (tokens == 0) return fail(Errc::invalid_argument, "a chunk of no tokens has no manifest");
   std::ranges::sort(parts, {}, &Part::name);
   TERRACE_TRY(check_parts(parts));
-  return Manifest(chunk, tokens, std::move(parts));
+  return Manifest(chunk, tokens, std::move(parts), owner);
 }
 
 Result<Manifest> Manifest::read(const ChunkKey& chunk, std::span<const std::byte> bytes) {
@@ -123,6 +125,7 @@ Result<Manifest> Manifest::read(const ChunkKey& chunk, std::span<const std::byte
   found.high = take_little_endian<std::uint64_t>(rest);
   found.low = take_little_endian<std::uint64_t>(rest);
   const auto tokens = take_little_endian<std::uint32_t>(rest);
+  const auto owner = take_little_endian<OwnerMark>(rest);
   if (found != chunk || tokens == 0 || rest.size() != count * part_bytes) {
     return fail(Errc::corrupt, "a manifest of {} parts in {} bytes is not that of chunk {}", count,
                 bytes.size(), to_string(chunk));
@@ -133,7 +136,7 @@ Result<Manifest> Manifest::read(const ChunkKey& chunk, std::span<const std::byte
     return fail(Errc::corrupt, "the manifest of chunk {} has parts that no chunk has",
                 to_string(chunk));
   }
-  return Manifest(chunk, tokens, std::move(parts));
+  return Manifest(chunk, tokens, std::move(parts), owner);
 }
 
 std::vector<std::byte> Manifest::write() const {

@@ -337,8 +337,7 @@ class Serving:
         return found
 
     def _publish(self, prefix: Prefix) -> None:
-        """Has the file keep whole chunks of a request that has ended. A full file stays as it is:
-        nothing in it makes room."""
+        """Has the file keep whole chunks of a request that has ended."""
         held = self._held.get(prefix.name)
         sequence = self._laid_aside.get(prefix.name, held.sequence if held else None)
         if sequence is None or not self._publishes:
@@ -346,7 +345,7 @@ class Serving:
         try:
             done = sequence.publish(prefix.tokens[:len(sequence)], salt=prefix.salt)
             self._stats.bytes_published += done.bytes
-        except (terrace.OutOfMemory, terrace.Unsupported) as error:
+        except terrace.Unsupported as error:
             self._publishes = False
             LOG.warning("Terrace publishes no more prefixes: %s", error)
         except terrace.Error as error:

@@ -21,7 +21,7 @@ struct RotationRound {
 };
 
 /// Returns the elements of a round: the largest power of two within `dims`, which is at least 1.
-/// The code uses no function of <bit>: nvcc compiles calls of them to 0 in device code.
+/// The code uses no function of `<bit>`: nvcc compiles calls of them to 0 in device code.
 constexpr std::size_t rotation_size(std::size_t dims) noexcept {
   std::size_t size = 1;
   while (size <= dims / 2) size *= 2;

@@ -56,8 +56,8 @@ class Sequence {
 
   /// Whether the next step would wait for no index to be built.
   [[nodiscard]] bool index_ready() const;
-  /// Waits until indexes are built. Errors: not_ready: past the deadline; those of building, which
-  /// is tried again.
+  /// Waits until indexes are built, and the decision of retention that is due is made. Errors:
+  /// not_ready: past the deadline; those of building and deciding, which are tried again.
   [[nodiscard]] Status await_indexes();
 
   /// Takes the tokens from `length` on back. Tokens that were indexed together with some of them

@@ -25,7 +25,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -40,6 +39,7 @@ namespace terrace::tiers {
 
 class ChunkCatalogue;
 class ChunkLibrary;
+class TenantNumbers;
 
 struct ChunkLibraryOptions {
   std::shared_ptr<Store> store = nullptr;  ///< open_file() sets it
@@ -175,7 +175,7 @@ class ChunkLibrary final : public ChunkKeeper, public std::enable_shared_from_th
   mutable std::mutex mutex_;
   std::shared_ptr<RemoteChunks> remote_;
   std::unique_ptr<ChunkCatalogue> catalogue_;
-  std::map<Digest, TenantId> tenants_;
+  std::unique_ptr<TenantNumbers> tenants_;
   std::uint64_t tokens_asked_ = 0;
   std::uint64_t tokens_found_ = 0;
 };

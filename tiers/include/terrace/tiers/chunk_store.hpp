@@ -49,7 +49,8 @@ class ChunkStore {
   /// Errors   invalid_argument: those of Manifest::create; those of the store: out_of_memory where
   ///          it is full. Parts that were written are erased then
   [[nodiscard]] Result<Manifest> publish(const ChunkKey& chunk, std::uint32_t tokens,
-                                         const std::shared_ptr<std::vector<PartBytes>>& parts);
+                                         const std::shared_ptr<std::vector<PartBytes>>& parts,
+                                         OwnerMark owner = 0);
 
   /// Returns the manifest of each chunk. Errors: not_ready past the deadline. Errors of a chunk:
   /// those of ChunkRun::end.

@@ -42,6 +42,10 @@ struct ChunkVerdict {
   std::optional<PartName> part = {};        ///< the part that decided it
 };
 
+/// Marks the tenant that a chunk belongs to, in files that outlive a process: 0 = the one without a
+/// salt, else the first bytes of the digest of its salt.
+using OwnerMark = std::uint64_t;
+
 /// Threads  safe to read from any thread
 class Manifest {
  public:
@@ -52,7 +56,7 @@ class Manifest {
   /// Errors   invalid_argument: no tokens, no part beside the index, a part without bytes, two
   ///          parts of one name, more than parts_max of them, or more than 2^63 bytes
   [[nodiscard]] static Result<Manifest> create(const ChunkKey& chunk, std::uint32_t tokens,
-                                               std::vector<Part> parts);
+                                               std::vector<Part> parts, OwnerMark owner = 0);
 
   /// Reads what write() made of the manifest of `chunk`.
   ///
@@ -62,8 +66,8 @@ class Manifest {
                                              std::span<const std::byte> bytes);
 
   /// Layout   little-endian: 8 bytes of magic, XXH3-64 of what follows, version (4), parts (4),
-  ///          chunk key (high 8, low 8), tokens (4); each part: kind (4), layer (4), number (4),
-  ///          bytes (8), checksum (8)
+  ///          chunk key (high 8, low 8), tokens (4), owner (8); each part: kind (4), layer (4),
+  ///          number (4), bytes (8), checksum (8)
   [[nodiscard]] std::vector<std::byte> write() const;
 
   /// Whether write() may have made so many bytes.
@@ -75,6 +79,7 @@ class Manifest {
 
   [[nodiscard]] const ChunkKey& chunk() const noexcept { return chunk_; }
   [[nodiscard]] std::uint32_t tokens() const noexcept { return tokens_; }
+  [[nodiscard]] OwnerMark owner() const noexcept { return owner_; }
   [[nodiscard]] std::span<const Part> parts() const noexcept { return parts_; }
   /// Returns the bytes of all parts.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
@@ -86,10 +91,11 @@ class Manifest {
   [[nodiscard]] ChunkVerdict judge(FunctionRef<PartState(const Part&)> state_of) const;
 
  private:
-  Manifest(const ChunkKey& chunk, std::uint32_t tokens, std::vector<Part> parts);
+  Manifest(const ChunkKey& chunk, std::uint32_t tokens, std::vector<Part> parts, OwnerMark owner);
 
   ChunkKey chunk_;
   std::uint32_t tokens_;
+  OwnerMark owner_;
   std::vector<Part> parts_;
   std::uint64_t bytes_ = 0;
 };

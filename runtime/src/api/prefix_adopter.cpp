@@ -1,0 +1,120 @@
+#include "prefix_adopter.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "prefix/prefix_library.hpp"
+#include "prefix/saved_index.hpp"
+
+namespace terrace {
+namespace {
+
+/// A prefix that is looked up, and what was found of it.
+struct FoundPrefix {
+  PrefixNames names;
+  tiers::LookUp look_up;
+  std::shared_ptr<const tiers::ChunkLease> lease;
+
+  [[nodiscard]] std::size_t chunks() const noexcept { return look_up.run.size(); }
+};
+
+bool has_rows(const tiers::Manifest& chunk, const SequenceParts& parts, std::size_t bytes) {
+  for (std::size_t layer = 0; layer < parts.plan.shape().layers; ++layer) {
+    const tiers::Part* const rows = chunk.find(PrefixLibrary::rows_of(layer));
+    if (rows == nullptr || rows->bytes != bytes) return false;
+  }
+  return true;
+}
+
+Result<FoundPrefix> find(const SequenceParts& parts, PrefixLibrary& library,
+                         const PrefixQuery& query) {
+  FoundPrefix found;
+  TERRACE_ASSIGN(found.names, library.names_of(query));
+  found.look_up = library.chunks().find_run(
+      found.names.request(found.names.chunks, parts.work.clock().now()), query.tokens.size());
+  const std::size_t bytes =
+      library.chunk_tokens() / parts.plan.block_tokens() * parts.plan.block_bytes();
+  const auto& run = found.look_up.run;
+  const auto end = std::ranges::find_if_not(
+      run, [&](const tiers::Manifest& chunk) { return has_rows(chunk, parts, bytes); });
+  if (end != run.end()) {
+    const Error why = make_error(Errc::corrupt, "a chunk of another shape than its key says");
+    const auto usable = static_cast<std::size_t>(end - run.begin());
+    found.look_up.lease.drop(usable, why);
+    library.chunks().amend(found.look_up, usable, why);
+  }
+  found.lease = std::make_shared<const tiers::ChunkLease>(std::move(found.look_up.lease));
+  return found;
+}
+
+Status adopt_rows(const SequenceParts& parts, std::size_t chunk_tokens, const FoundPrefix& prefix) {
+  const std::size_t blocks = chunk_tokens / parts.plan.block_tokens();
+  const auto source = parts.memory.host.mover()->source_of(prefix.lease->held()->store());
+  for (const auto& layer : parts.layers) {
+    std::vector<offload::StoredPlace> places;
+    for (const tiers::Manifest& chunk : prefix.look_up.run) {
+      const PageKey key = tiers::page_key(chunk.chunk(), PrefixLibrary::rows_of(layer->number));
+      for (std::size_t block = 0; block < blocks; ++block) {
+        places.push_back(
+            {.key = key, .offset = block * parts.plan.block_bytes(), .source = source});
+      }
+    }
+    TERRACE_TRY(
+        layer->rows.adopt({.places = places, .blocks_of_chunk = blocks, .lease = prefix.lease}));
+  }
+  return {};
+}
+
+/// Leases the indexes of the longest part of a prefix that has some; nothing where none has.
+Result<std::optional<tiers::LeasedChunk>> find_indexes(PrefixLibrary& library,
+                                                       const FoundPrefix& prefix, TimePoint now) {
+  std::vector<tiers::ChunkKey> keys;
+  for (const tiers::Manifest& chunk : prefix.look_up.run) {
+    TERRACE_ASSIGN(keys.emplace_back(), library.index_key(chunk.chunk()));
+  }
+  return library.chunks().find_last(prefix.names.request(keys, now));
+}
+
+/// Without indexes, or with damaged ones, the next step builds them of the rows.
+Status adopt_indexes(SequenceParts& parts, PrefixLibrary& library, const FoundPrefix& prefix) {
+  if (parts.plan.layout.empty()) return {};
+  TERRACE_ASSIGN(const std::optional<tiers::LeasedChunk> found,
+                 find_indexes(library, prefix, parts.work.clock().now()));
+  if (!found) return {};
+  tiers::HeldChunks& held = *found->lease.held();
+  const Status read = read_indexes(held, found->manifest,
+                                   {.backend = parts.work.backend,
+                                    .layout = parts.plan.layout,
+                                    .length = parts.progress.length()},
+                                   parts.layers);
+  if (read) {
+    parts.work.counters.store.read += found->manifest.bytes();
+    return {};
+  }
+  if (read.error().code == Errc::out_of_memory) return read;
+  held.drop(found->manifest.chunk(), read.error());
+  return {};
+}
+
+Status begin_with(SequenceState& state, PrefixLibrary& library, const FoundPrefix& prefix) {
+  SequenceParts& parts = state.parts;
+  TERRACE_TRY(adopt_rows(parts, library.chunk_tokens(), prefix));
+  parts.progress.begin_with_prefix(prefix.chunks() * library.chunk_tokens());
+  TERRACE_TRY(adopt_indexes(parts, library, prefix));
+  parts.work.journal.note_loss();
+  return state.resume();
+}
+
+}  // namespace
+
+Status adopt_prefix(SequenceState& state, PrefixLibrary& library, const PrefixQuery& query) {
+  TERRACE_ASSIGN(FoundPrefix prefix, find(state.parts, library, query));
+  if (prefix.chunks() == 0) return {};
+  const Status begun = begin_with(state, library, prefix);
+  const bool failed = !begun && begun.error().code != Errc::out_of_memory;
+  if (failed) library.chunks().amend(prefix.look_up, 0, begun.error());
+  return begun;
+}
+
+}  // namespace terrace
