@@ -1,4 +1,4 @@
-// The keys of the daemon terraced.
+// The keys of the daemon terraced, and of runtimes that have it keep their prefixes.
 #pragma once
 
 #include <array>
@@ -14,8 +14,18 @@ inline constexpr std::array daemon_keys{
     ConfigKey{.name = "daemon.socket",
               .kind = ConfigKind::text,
               .default_text = "",
-              .meaning = "socket of terraced; empty: terrace/terraced.sock in XDG_RUNTIME_DIR or "
-                         "/run"},
+              .meaning = "socket of terraced, empty: terrace/terraced.sock in XDG_RUNTIME_DIR or "
+                         "/run; of a runtime: the terraced that keeps its prefixes, empty: none"},
+    ConfigKey{.name = "daemon.user",
+              .kind = ConfigKind::text,
+              .default_text = "",
+              .meaning = "user, by name or number, that a runtime's terraced has to run as; empty: "
+                         "the runtime's own, or root"},
+    ConfigKey{.name = "daemon.deadline",
+              .kind = ConfigKind::duration,
+              .default_text = "1s",
+              .meaning = "longest wait of a runtime for an answer of terraced to a look-up or a "
+                         "read"},
     ConfigKey{.name = "daemon.memory",
               .kind = ConfigKind::size,
               .default_text = "1GiB",

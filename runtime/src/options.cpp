@@ -163,7 +163,10 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
                       .chunk_tokens = config.integer("tier.chunk_tokens"),
                       .remote = {.url = config.text("tier.remote.url"),
                                  .ttl = config.duration("tier.remote.ttl"),
-                                 .deadline = config.duration("tier.remote.deadline")}};
+                                 .deadline = config.duration("tier.remote.deadline")},
+                      .daemon = {.socket = config.text("daemon.socket"),
+                                 .user = config.text("daemon.user"),
+                                 .deadline = config.duration("daemon.deadline")}};
   options.planning.iterations = config.integers_or_auto("planning.iterations");
   options.planning.limits = {.iterations_min = config.integer("planning.iterations_min"),
                              .iterations_max = config.integer("planning.iterations_max")};

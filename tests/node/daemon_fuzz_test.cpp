@@ -83,7 +83,7 @@ class HostileMessages {
   tiers::ChunkKey key() { return some_keys(1, 1 + rng_.below(8))[0]; }
 
   std::vector<std::byte> sound() {
-    switch (static_cast<wire::Kind>(1 + rng_.below(12))) {
+    switch (static_cast<wire::Kind>(1 + rng_.below(14))) {
       case wire::Kind::hello:
         // Mostly the end of the connection.
         if (rng_.below(50) == 0) return made(wire::Kind::hello, wire::Hello{});
@@ -118,6 +118,13 @@ class HostileMessages {
         return made(wire::Kind::renew, wire::LeaseNumber{lease()});
       case wire::Kind::release:
         return made(wire::Kind::release, wire::LeaseNumber{lease()});
+      case wire::Kind::lease: {
+        wire::Lease message;
+        for (std::uint64_t i = rng_.below(5); i > 0; --i) message.keys.push_back(key());
+        return made(wire::Kind::lease, message);
+      }
+      case wire::Kind::let_go:
+        return made(wire::Kind::let_go, wire::LeaseNumber{lease()});
       case wire::Kind::pin:
         return made(wire::Kind::pin, wire::KeyMessage{key()});
       case wire::Kind::unpin:

@@ -181,6 +181,57 @@ TEST_F(Mover, ReadsNothingWithoutRoomForAll) {
   EXPECT_EQ(pool_->pages_in_use(), 3U);
 }
 
+TEST_F(Mover, ReadsAdoptedPagesFromTheStoreThatTheirPlacesName) {
+  const auto others =
+      std::make_shared<doubles::FaultStore>(std::make_unique<doubles::MemoryStore>());
+  std::vector<std::byte> bytes(page_bytes, std::byte{8});
+  bytes.resize(2 * page_bytes, std::byte{9});
+  const PageKey key{.high = 1, .low = 2};
+  ASSERT_TRUE(StoreCalls(others, deadline).write({{.key = key, .bytes = bytes}}));
+  EXPECT_EQ(mover_->source_of(store_), nullptr);
+  const std::shared_ptr<StoreCalls> source = mover_->source_of(others);
+  ASSERT_NE(source, nullptr);
+  std::vector<PageMover::Page> pages{filled(1), {}, {}};
+  mover_->demote({pages.data(), 1});
+  pool_->release(pages[0].host);
+  pages[1].stored = mover_->adopt({.key = key, .offset = page_bytes, .source = source});
+  pages[2].stored = mover_->adopt({.key = key, .source = source});
+  ASSERT_TRUE(mover_->promote(pages));
+  for (const PageMover::Page& page : pages) ASSERT_TRUE(page.status);
+  expect_bytes(pages[0].host, 1);
+  expect_bytes(pages[1].host, 9);
+  expect_bytes(pages[2].host, 8);
+  for (const PageMover::Page& page : pages) pool_->release(page.host);
+  // A store that fails fails its own pages alone.
+  others->arm({.verb = PageVerb::get_part, .probability = 1});
+  ASSERT_TRUE(mover_->promote(pages));
+  EXPECT_TRUE(pages[0].status);
+  EXPECT_FALSE(pages[1].status);
+  EXPECT_FALSE(pages[2].status);
+  others->arm({});
+  for (const PageMover::Page& page : pages) mover_->release(page.stored);
+  EXPECT_EQ(others->usage().pages, 1U) << "it is somebody else's";
+}
+
+TEST_F(Mover, WithoutAStoreReadsAdoptedPagesAlone) {
+  mover_ = std::make_unique<PageMover>(*pool_, PageMoverOptions{.deadline = deadline});
+  EXPECT_FALSE(mover_->has_store());
+  PageMover::Page page = filled(1);
+  mover_->demote({&page, 1});
+  ASSERT_FALSE(page.status);
+  EXPECT_EQ(page.status.error().code, Errc::unsupported);
+  EXPECT_EQ(page.stored, StoredPage::none);
+  const PageKey key{.high = 1, .low = 2};
+  ASSERT_TRUE(
+      StoreCalls(store_, deadline)
+          .write({{.key = key, .bytes = std::vector<std::byte>(page_bytes, std::byte{5})}}));
+  PageMover::Page adopted{.stored =
+                              mover_->adopt({.key = key, .source = mover_->source_of(store_)})};
+  ASSERT_TRUE(mover_->promote({&adopted, 1}));
+  ASSERT_TRUE(adopted.status);
+  expect_bytes(adopted.host, 5);
+}
+
 TEST_F(Mover, GivesALateBatchUpAndGoesOn) {
   PageMover::Page page = filled(1);
   mover_->demote({&page, 1});

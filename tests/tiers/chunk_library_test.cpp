@@ -54,12 +54,12 @@ class MadeLibrary : public ::testing::Test {
   }
   /// Publishes a prefix as a sequence does.
   void publish(std::span<const ChunkKey> keys) {
-    ChunkLease lease = library_->lease(request(keys));
+    ChunkLease lease = library_->lease(request(keys)).value();
     for (const ChunkKey& key : keys) {
       const auto published = publish(key, lease);
       ASSERT_TRUE(published.has_value()) << published.error().message();
     }
-    library_->touch(keys, at_seconds(++now_));
+    library_->touch(request(keys));
   }
   void expect_sum() const {
     const LookUpCounters ended = library_->counters().look_ups;
@@ -89,7 +89,7 @@ TEST_F(Library, CountsEachLookUpAsItEnded) {
   EXPECT_EQ(partial.run.size(), 3U);
   EXPECT_EQ(outcome_of(some_keys(2, 50)), LookUpOutcome::miss_never_stored);
   EXPECT_EQ(outcome_of({}), LookUpOutcome::miss_never_stored);
-  const LibraryCounters counters = library_->counters();
+  const ChunkCounters counters = library_->counters();
   EXPECT_EQ(counters.look_ups.look_ups, 4U);
   EXPECT_EQ(counters.look_ups[LookUpOutcome::miss_never_stored], 2U);
   EXPECT_EQ(counters.tokens_asked, (3 + 4 + 2) * tokens);

@@ -311,10 +311,10 @@ TERRACE_API terrace_status terrace_sequence_open(terrace_runtime* runtime,
                                                  const terrace_sequence_options* options,
                                                  terrace_sequence** sequence);
 
-/* Tokens that sequences begin with, whose rows and indexes the file tier.nvme.path keeps: in whole
- * chunks of tier.chunk_tokens tokens, for this process and later ones. Rows are found by all that
- * they depend on: the tokens, the settings tier.model, tier.adapter and tier.rope, the shape, and
- * the salt. */
+/* Tokens that sequences begin with, whose rows and indexes the file tier.nvme.path keeps, or the
+ * daemon of daemon.socket: in whole chunks of tier.chunk_tokens tokens, for this process and later
+ * ones, with the daemon for others beside it, too. Rows are found by all that they depend on: the
+ * tokens, the settings tier.model, tier.adapter and tier.rope, the shape, and the salt. */
 typedef struct terrace_prefix_query {
   size_t size;
   /* [token_count], from the sequence's first token on. A sequence needs a token after those that
@@ -415,11 +415,11 @@ typedef struct terrace_publish_report {
  * Sets those fields that `report->size` has room for; `report` may be NULL.
  *
  * Order    returns when all is in the store
- * Errors   TERRACE_UNSUPPORTED: no prefixes are kept: that needs tier.nvme.path, tier.model, a
- *          policy that keeps rows on the host, and no retention; TERRACE_INVALID_ARGUMENT: not
- *          idle, or more tokens than the sequence has; TERRACE_OUT_OF_MEMORY: the file is full;
- *          TERRACE_NOT_READY; TERRACE_IO_ERROR. The sequence is as before, and chunks that were
- *          written stay */
+ * Errors   TERRACE_UNSUPPORTED: no prefixes are kept: that needs tier.nvme.path or daemon.socket,
+ *          tier.model, a policy that keeps rows on the host, and no retention;
+ *          TERRACE_INVALID_ARGUMENT: not idle, or more tokens than the sequence has;
+ *          TERRACE_OUT_OF_MEMORY: the file is full; TERRACE_NOT_READY: no daemon answers;
+ *          TERRACE_IO_ERROR. The sequence is as before, and chunks that were written stay */
 TERRACE_API terrace_status terrace_sequence_publish(terrace_sequence* sequence,
                                                     const terrace_prefix_query* query,
                                                     terrace_publish_report* report);

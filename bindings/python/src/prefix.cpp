@@ -108,14 +108,16 @@ Raises OutOfMemory, also if so many tokens would not fit in the granted device m
                    "str | bytes | None = None) -> PublishReport"),
            R"(Keeps the sequence's first tokens as a prefix that Runtime.open_sequence finds, in
 this process and later ones: the rows of whole chunks (tier.chunk_tokens) that the file
-tier.nvme.path lacks, and the indexes at their end. Returns when all is in the file.
+tier.nvme.path lacks, and the indexes at their end. Returns when all is in the file. With
+daemon.socket, terraced has the file, and other processes find the prefix at once.
 
 tokens: the ids of these tokens; Terrace cannot check them. salt: a tenant's secret, without which
 the prefix is not found.
 
-Raises Unsupported: no prefixes are kept, which needs tier.nvme.path, tier.model, a policy that
-keeps rows on the host and no retention; InvalidArgument: not idle, or more tokens than the sequence
-has; OutOfMemory: the file is full. Chunks that were written stay.)");
+Raises Unsupported: no prefixes are kept, which needs tier.nvme.path or daemon.socket, tier.model, a
+policy that keeps rows on the host and no retention; InvalidArgument: not idle, or more tokens than
+the sequence has; OutOfMemory: the file is full; NotReady: the daemon is away. Chunks that were
+written stay.)");
 }
 
 }  // namespace terrace::python

@@ -68,6 +68,9 @@ class ClientLink {
   /// Has reservation that will not be committed end.
   void cancel(std::uint64_t reservation) noexcept;
 
+  /// Has the parts that were read under a lease stay no longer, once this call ends.
+  void let_go(std::uint64_t lease) noexcept;
+
   /// Gives a lease back: at once if nobody is calling, and otherwise after that call.
   void release(std::uint64_t epoch, std::uint64_t lease) noexcept;
   /// Whether the connection of that number is still there, as the socket says.
@@ -75,7 +78,7 @@ class ClientLink {
 
  private:
   friend class Turn;
-  /// A lease or a reservation that the daemon has for nobody.
+  /// A lease, its parts or a reservation that the daemon has for nobody.
   struct Unwanted {
     std::uint64_t epoch = 0;
     wire::Kind kind = wire::Kind::release;
@@ -141,6 +144,8 @@ class Turn {
     return fail(Errc::not_ready, "another call to the daemon is under way");
   }
   [[nodiscard]] const Deadline& deadline() const noexcept { return deadline_; }
+  /// Gives back what nobody wants, before the call ends.
+  void send_unwanted() noexcept { link_.send_unwanted(); }
   template <typename Answer, typename Message>
   [[nodiscard]] Result<Answer> call(wire::Kind kind, const Message& message) {
     return link_.call<Answer>(kind, message, deadline_);

@@ -14,7 +14,8 @@ constexpr std::size_t socket_path_bytes_max = 107;
 
 /// Gives chunks of a run the lists of parts that they have. Errors: corrupt: a list that is not
 /// there, or more chunks than were asked for.
-Result<std::vector<DaemonChunk>> chunks_of(const wire::FindReply& reply,
+template <typename Reply>
+Result<std::vector<DaemonChunk>> chunks_of(const Reply& reply,
                                            std::span<const tiers::ChunkKey> keys) {
   std::vector<std::shared_ptr<const std::vector<DaemonPart>>> lists;
   for (const wire::PartList& list : reply.lists) {
@@ -96,33 +97,65 @@ DaemonLookUp DaemonClient::find(const DaemonFind& request) {
   return look_up;
 }
 
-Result<std::vector<Result<std::span<const std::byte>>>> DaemonClient::read(
-    const DaemonLease& lease, std::span<const DaemonPartRequest> parts) {
-  const std::shared_ptr<DaemonLease::State> state = lease.state_;
+Result<DaemonLeased> DaemonClient::lease(std::span<const tiers::ChunkKey> keys) {
+  Turn turn(*link_);
+  TERRACE_TRY(turn.connect());
+  const TimePoint asked = link_->now();
+  TERRACE_ASSIGN(const auto reply,
+                 turn.call<wire::LeaseReply>(wire::Kind::lease,
+                                             wire::Lease{.keys = {keys.begin(), keys.end()}}));
+  std::vector<tiers::ChunkKey> there;
+  for (const std::uint32_t number : reply.numbers) {
+    if (number < keys.size()) there.push_back(keys[number]);
+  }
+  Result<std::vector<DaemonChunk>> chunks = chunks_of(reply, there);
+  if (!chunks || chunks->size() != reply.numbers.size()) {
+    link_->disconnect(make_error(Errc::corrupt, "the daemon's reply contradicts itself"));
+    return fail(Errc::not_ready, "the daemon's reply contradicts itself");
+  }
+  DaemonLeased leased{.chunks = *std::move(chunks)};
+  if (reply.lease != wire::no_lease) {
+    leased.lease.state_ =
+        std::make_shared<DaemonLease::State>(link_, reply.lease, asked + link_->lease_time());
+  }
+  return leased;
+}
+
+Result<DaemonClient::PartsRead> DaemonClient::read(const DaemonLease& lease,
+                                                   std::span<const DaemonPartRequest> parts) {
+  Turn turn(*link_);
+  Segments segments;
+  TERRACE_ASSIGN(PartsRead read, read_now(turn, lease, parts, segments));
+  const std::lock_guard lock(lease.state_->mutex);
+  lease.state_->segments.merge(segments);
+  return read;
+}
+
+Result<DaemonClient::PartsRead> DaemonClient::read_now(Turn& turn, const DaemonLease& lease,
+                                                       std::span<const DaemonPartRequest> parts,
+                                                       Segments& segments) {
   wire::Read message;
   for (const DaemonPartRequest& part : parts) {
     message.parts.push_back({.chunk = part.chunk, .name = part.name});
   }
-  Turn turn(*link_);
   TERRACE_TRY(turn.connect());
-  if (state == nullptr || state->epoch != link_->epoch()) {
+  if (lease.state_ == nullptr || lease.state_->epoch != link_->epoch()) {
     return fail(Errc::not_ready, "the lease has ended: look up again");
   }
-  message.lease = state->number;
+  message.lease = lease.state_->number;
   const TimePoint asked = link_->now();
   TERRACE_ASSIGN(const auto reply, turn.call<wire::ReadReply>(wire::Kind::read, message));
   TERRACE_TRY(link_->take_segments(reply));
-  state->until.store((asked + link_->lease_time()).time_since_epoch().count());
+  lease.state_->until.store((asked + link_->lease_time()).time_since_epoch().count());
   if (reply.parts.size() != parts.size()) {
     return fail(Errc::not_ready, "the daemon answers {} parts of {}", reply.parts.size(),
                 parts.size());
   }
-  std::vector<Result<std::span<const std::byte>>> read;
-  const std::lock_guard lock(state->mutex);
+  PartsRead read;
   for (const wire::PlacedPart& part : reply.parts) {
     const std::shared_ptr<const Mapping> segment = link_->segment(part.segment);
     read.push_back(bytes_of(part, segment.get()));
-    if (read.back()) state->segments.try_emplace(part.segment, segment);
+    if (read.back()) segments.try_emplace(part.segment, segment);
   }
   return read;
 }

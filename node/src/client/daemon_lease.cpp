@@ -9,4 +9,10 @@ DaemonLease::~DaemonLease() = default;
 
 bool DaemonLease::is_live() const noexcept { return state_ != nullptr && state_->is_live(); }
 
+bool DaemonLease::is_due() const noexcept { return state_ != nullptr && state_->is_due(); }
+
+Duration DaemonLease::time() const noexcept {
+  return state_ == nullptr ? Duration::zero() : state_->time;
+}
+
 }  // namespace terrace::node

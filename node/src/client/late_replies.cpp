@@ -58,6 +58,9 @@ void ClientLink::absorb(const Reply& reply) {
   if (kind == wire::Kind::find) {
     const auto found = wire::read_body<wire::FindReply>(reply.body);
     if (found) is_unwanted(wire::Kind::release, found->lease);
+  } else if (kind == wire::Kind::lease) {
+    const auto leased = wire::read_body<wire::LeaseReply>(reply.body);
+    if (leased) is_unwanted(wire::Kind::release, leased->lease);
   } else if (kind == wire::Kind::read) {
     const auto read = wire::read_body<wire::ReadReply>(reply.body);
     taken = read ? take_segments(*read) : tl::unexpected(read.error());
@@ -73,6 +76,11 @@ void ClientLink::absorb(const Reply& reply) {
 void ClientLink::cancel(std::uint64_t reservation) noexcept {
   const std::lock_guard lock(mutex_);
   unwanted_.push_back({.epoch = epoch_.load(), .kind = wire::Kind::cancel, .number = reservation});
+}
+
+void ClientLink::let_go(std::uint64_t lease) noexcept {
+  const std::lock_guard lock(mutex_);
+  unwanted_.push_back({.epoch = epoch_.load(), .kind = wire::Kind::let_go, .number = lease});
 }
 
 void ClientLink::release(std::uint64_t epoch, std::uint64_t lease) noexcept {

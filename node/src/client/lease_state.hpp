@@ -17,6 +17,7 @@ struct DaemonLease::State {
       : link(std::move(its_link)),
         epoch(link->epoch()),
         number(its_number),
+        time(link->lease_time()),
         until(its_end.time_since_epoch().count()) {}
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -25,10 +26,14 @@ struct DaemonLease::State {
   [[nodiscard]] bool is_live() const noexcept {
     return link->now().time_since_epoch().count() < until.load() && link->connection_is(epoch);
   }
+  [[nodiscard]] bool is_due() const noexcept {
+    return (link->now() + time / 2).time_since_epoch().count() >= until.load();
+  }
 
   const std::shared_ptr<ClientLink> link;
   const std::uint64_t epoch;
   const std::uint64_t number;
+  const Duration time;  ///< without a use until it ends
   /// The daemon counts from the moment at which it hears of a use: it keeps the lease longer.
   std::atomic<TimePoint::rep> until;
 

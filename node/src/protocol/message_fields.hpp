@@ -39,6 +39,14 @@ void list_fields(Fields& fields, FindReply& m) {
   fields(m.outcome, m.lease, m.lists, m.chunks);
 }
 template <typename Fields>
+void list_fields(Fields& fields, Lease& m) {
+  fields(m.keys);
+}
+template <typename Fields>
+void list_fields(Fields& fields, LeaseReply& m) {
+  fields(m.lease, m.numbers, m.lists, m.chunks);
+}
+template <typename Fields>
 void list_fields(Fields& fields, WantedPart& m) {
   fields(m.chunk, m.name);
 }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "terrace/core/result.hpp"
-#include "terrace/tiers/chunk_library.hpp"
+#include "terrace/tiers/chunk_keeper.hpp"
 
 namespace terrace::node::wire {
 
@@ -38,6 +38,8 @@ enum class Kind : std::uint8_t {
   pin,
   unpin,
   stats,
+  lease,
+  let_go,
 };
 inline constexpr std::uint8_t reply_bit = 0x80;
 
@@ -90,6 +92,16 @@ struct FindReply {
   std::vector<FoundChunk> chunks = {};
 };
 
+struct Lease {
+  std::vector<tiers::ChunkKey> keys = {};
+};
+struct LeaseReply {
+  std::uint64_t lease = 0;                  ///< 0 = nothing is leased
+  std::vector<std::uint32_t> numbers = {};  ///< of the keys of the chunks
+  std::vector<PartList> lists = {};
+  std::vector<FoundChunk> chunks = {};
+};
+
 struct WantedPart {
   std::uint32_t chunk = 0;  ///< its number in the reply to find
   tiers::PartName name = {};
@@ -114,7 +126,7 @@ struct ReadReply {
   std::vector<PlacedPart> parts = {};
 };
 
-struct LeaseNumber {  ///< renew, release
+struct LeaseNumber {  ///< renew, release, let_go
   std::uint64_t lease = 0;
 };
 inline constexpr std::uint64_t no_lease = 0;

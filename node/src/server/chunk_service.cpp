@@ -47,18 +47,17 @@ Result<tiers::ChunkKey> ChunkService::key_of(const Tenant& tenant, const tiers::
 }
 
 Result<std::vector<tiers::ChunkKey>> ChunkService::keys_of(const Tenant& tenant,
-                                                           const wire::Find& find) {
-  std::vector<tiers::ChunkKey> keys;
-  keys.reserve(find.keys.size());
-  for (const tiers::ChunkKey& key : find.keys) {
-    TERRACE_ASSIGN(const tiers::ChunkKey own, key_of(tenant, key));
-    keys.push_back(own);
+                                                           std::span<const tiers::ChunkKey> keys) {
+  std::vector<tiers::ChunkKey> own;
+  own.reserve(keys.size());
+  for (const tiers::ChunkKey& key : keys) {
+    TERRACE_ASSIGN(own.emplace_back(), key_of(tenant, key));
   }
-  return keys;
+  return own;
 }
 
 Result<tiers::LookUp> ChunkService::find(const Tenant& tenant, const wire::Find& find) {
-  TERRACE_ASSIGN(const std::vector<tiers::ChunkKey> keys, keys_of(tenant, find));
+  TERRACE_ASSIGN(const std::vector<tiers::ChunkKey> keys, keys_of(tenant, find.keys));
   std::shared_ptr<const tiers::Manifest> known;  // as long as the library looks at it
   std::size_t known_count = 0;
   const auto find_known = [&](const tiers::ChunkKey& key) -> const tiers::Manifest* {
@@ -75,7 +74,7 @@ Result<tiers::LookUp> ChunkService::find(const Tenant& tenant, const wire::Find&
 
 Result<std::optional<tiers::LookUp>> ChunkService::find_in_memory(const Tenant& tenant,
                                                                   const wire::Find& find) {
-  TERRACE_ASSIGN(const std::vector<tiers::ChunkKey> keys, keys_of(tenant, find));
+  TERRACE_ASSIGN(const std::vector<tiers::ChunkKey> keys, keys_of(tenant, find.keys));
   std::vector<std::shared_ptr<const tiers::Manifest>> known;
   for (const tiers::ChunkKey& key : keys) {
     known.push_back(manifests_.find(key));
@@ -90,14 +89,43 @@ Result<std::optional<tiers::LookUp>> ChunkService::find_in_memory(const Tenant& 
 
 tiers::ChunkLease ChunkService::lease(const Tenant& tenant, const tiers::ChunkKey& key) {
   const tiers::Digest no_root{};
-  return library_->lease(
-      {.root = no_root, .tenant = tenant.number, .keys = {&key, 1}, .now = clock_.now()});
+  // The library of a file knows all of its chunks, and asks nobody.
+  return library_
+      ->lease({.root = no_root, .tenant = tenant.number, .keys = {&key, 1}, .now = clock_.now()})
+      .value_or(tiers::ChunkLease());
+}
+
+Result<ChunkService::LeasedChunks> ChunkService::lease_all(const Tenant& tenant,
+                                                           const wire::Lease& lease) {
+  TERRACE_ASSIGN(const std::vector<tiers::ChunkKey> keys, keys_of(tenant, lease.keys));
+  const tiers::Digest no_root{};
+  const tiers::FindRequest request{
+      .root = no_root, .tenant = tenant.number, .keys = keys, .now = clock_.now()};
+  LeasedChunks leased{.look_up = {.tenant = tenant.number}};
+  TERRACE_ASSIGN(leased.look_up.lease, library_->lease(request));
+  library_->touch(request);
+  std::span<const tiers::ChunkKey> there = leased.look_up.lease.chunks();  // in the keys' order
+  for (std::uint32_t number = 0; number < keys.size() && !there.empty(); ++number) {
+    if (there.front() != keys[number]) continue;
+    there = there.subspan(1);
+    const auto whole = manifest(keys[number]);
+    if (!whole) continue;
+    leased.look_up.run.push_back(**whole);
+    leased.numbers.push_back(number);
+  }
+  return leased;
+}
+
+Result<std::shared_ptr<const tiers::Manifest>> ChunkService::manifest(const tiers::ChunkKey& key) {
+  if (auto known = manifests_.find(key)) return known;
+  TERRACE_ASSIGN(tiers::Manifest read, library_->manifest(key));
+  manifests_.keep(read);
+  return std::make_shared<const tiers::Manifest>(std::move(read));
 }
 
 Result<std::uint64_t> ChunkService::bytes_of(const tiers::ChunkKey& key) {
-  if (const auto known = manifests_.find(key)) return known->bytes();
-  TERRACE_ASSIGN(const tiers::Manifest manifest, library_->manifest(key));
-  return manifest.bytes();
+  TERRACE_ASSIGN(const auto whole, manifest(key));
+  return whole->bytes();
 }
 
 Result<ChunkService::PublishedChunk> ChunkService::publish(const Publication& chunk,

@@ -65,6 +65,14 @@ class ChunkService {
   /// As find(), if it can be told from memory: nothing, and nothing is counted, if it cannot.
   [[nodiscard]] Result<std::optional<tiers::LookUp>> find_in_memory(const Tenant& tenant,
                                                                     const wire::Find& find);
+  /// Chunks of a list of keys that are there.
+  struct LeasedChunks {
+    tiers::LookUp look_up = {};  ///< its run are these chunks
+    std::vector<std::uint32_t> numbers = {};
+  };
+  /// Leases and uses those of the chunks that are there and can be read, and counts nothing.
+  /// Errors: those of key_of().
+  [[nodiscard]] Result<LeasedChunks> lease_all(const Tenant& tenant, const wire::Lease& lease);
   [[nodiscard]] Result<std::vector<std::byte>> read(const tiers::Manifest& manifest,
                                                     const tiers::Part& part) {
     return library_->read(manifest, part);
@@ -94,7 +102,7 @@ class ChunkService {
   /// Evicts chunks of tenants that have more than their quotas.
   void enforce_quotas();
 
-  [[nodiscard]] tiers::LibraryCounters counters() const { return library_->counters(); }
+  [[nodiscard]] tiers::ChunkCounters counters() const { return library_->counters(); }
   [[nodiscard]] StoreUsage usage() const { return library_->store()->usage(); }
   [[nodiscard]] std::uint64_t tenants() const;
 
@@ -104,8 +112,10 @@ class ChunkService {
     std::uint64_t quota = TenantQuotas::no_limit;
     std::uint64_t under_way = 0;  ///< bytes that are being written
   };
-  [[nodiscard]] static Result<std::vector<tiers::ChunkKey>> keys_of(const Tenant& tenant,
-                                                                    const wire::Find& find);
+  [[nodiscard]] static Result<std::vector<tiers::ChunkKey>> keys_of(
+      const Tenant& tenant, std::span<const tiers::ChunkKey> keys);
+  /// Returns the manifest of a leased chunk, from memory if it is there.
+  [[nodiscard]] Result<std::shared_ptr<const tiers::Manifest>> manifest(const tiers::ChunkKey& key);
   [[nodiscard]] Status take_quota(const Tenant& tenant, std::uint64_t bytes);
   void give_quota_back(const Tenant& tenant, std::uint64_t bytes);
 

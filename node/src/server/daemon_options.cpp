@@ -1,10 +1,6 @@
 // The daemon's options as the config has them, and the file of quotas.
-#include <pwd.h>
-
 #include <algorithm>
-#include <array>
 #include <cctype>
-#include <charconv>
 #include <cstdlib>
 #include <optional>
 #include <sstream>
@@ -14,6 +10,7 @@
 #include "terrace/core/bytes.hpp"
 #include "terrace/core/read_file.hpp"
 #include "terrace/node/daemon.hpp"
+#include "terrace/node/daemon_client.hpp"
 
 namespace terrace::node {
 namespace {
@@ -26,31 +23,15 @@ HugePages huge_pages_of(const Config& config) {
   return config.is("daemon.huge_pages", "off") ? HugePages::off : HugePages::advised;
 }
 
-Result<std::uint32_t> user_of(const std::string& name) {
-  std::uint32_t number = 0;
-  const char* const end = name.data() + name.size();
-  if (const auto [rest, error] = std::from_chars(name.data(), end, number);
-      error == std::errc{} && rest == end) {
-    return number;
-  }
-  std::array<char, 16384> room{};
-  passwd entry{};
-  passwd* found = nullptr;
-  if (::getpwnam_r(name.c_str(), &entry, room.data(), room.size(), &found) == 0 &&
-      found != nullptr) {
-    return found->pw_uid;
-  }
-  return fail(Errc::invalid_argument, "daemon.allow_users: there is no user '{}'", shown(name));
-}
-
 Result<std::vector<std::uint32_t>> users_of(const std::string& list) {
   std::vector<std::uint32_t> users;
   std::istringstream stream(list);
   for (std::string name; std::getline(stream, name, ',');) {
     std::erase(name, ' ');
     if (name.empty()) continue;
-    TERRACE_ASSIGN(const std::uint32_t user, user_of(name));
-    users.push_back(user);
+    const Result<std::uint32_t> user = user_number(name);
+    if (!user) return tl::unexpected(user.error().while_doing("daemon.allow_users"));
+    users.push_back(*user);
   }
   return users;
 }

@@ -65,7 +65,7 @@ class Counters {
 };
 
 void add_chunks(Counters add, const ChunkService& chunks) {
-  const tiers::LibraryCounters library = chunks.counters();
+  const tiers::ChunkCounters library = chunks.counters();
   const StoreUsage file = chunks.usage();
   add("look_ups", library.look_ups.look_ups);
   for (std::size_t i = 0; i < tiers::look_up_outcome_count; ++i) {

@@ -90,6 +90,10 @@ void Session::handle(const IncomingFrame& frame) {
       return handle_as(frame, &Session::unpin);
     case wire::Kind::stats:
       return handle_as(frame, &Session::stats);
+    case wire::Kind::lease:
+      return handle_as(frame, &Session::lease);
+    case wire::Kind::let_go:
+      return handle_as(frame, &Session::let_go);
   }
   reply_error(kind, frame.header.request,
               make_error(Errc::unsupported, "no request has number {}", frame.header.kind));

@@ -82,6 +82,8 @@ class Session {
   Status read(std::uint64_t request, const wire::Read& message);
   Status renew(std::uint64_t request, const wire::LeaseNumber& message);
   Status release(std::uint64_t request, const wire::LeaseNumber& message);
+  Status lease(std::uint64_t request, const wire::Lease& message);
+  Status let_go(std::uint64_t request, const wire::LeaseNumber& message);
   Status reserve(std::uint64_t request, const wire::Reserve& message);
   Status commit(std::uint64_t request, const wire::ReservationNumber& message);
   Status cancel(std::uint64_t request, const wire::ReservationNumber& message);
@@ -99,6 +101,10 @@ class Session {
   void send(OutgoingFrame frame);
 
   void answer_find(std::uint64_t request, tiers::LookUp look_up);
+  /// Leases the chunks of a run; no_lease where it has none. Errors: out_of_memory: the client's
+  /// leases hold too much.
+  [[nodiscard]] Result<std::uint64_t> lease_run(tiers::LookUp look_up);
+  [[nodiscard]] Status check_room_for_a_lease() const;
   /// Places one part of a read, or says by its status why it cannot be.
   Status place(const std::shared_ptr<PendingRead>& pending, ClientLease& lease, std::size_t number,
                const wire::WantedPart& wanted);

@@ -10,6 +10,9 @@ namespace {
 /// Look-ups of more keys take too long for the thread that all clients wait for.
 constexpr std::size_t keys_in_memory = 128;
 
+/// In a reply: its number among the keys, its tokens, its list.
+constexpr std::size_t bytes_of_a_chunk = 12;
+
 std::vector<wire::SizedPart> parts_of(const tiers::Manifest& manifest) {
   std::vector<wire::SizedPart> parts;
   for (const tiers::Part& part : manifest.parts()) {
@@ -30,9 +33,9 @@ std::uint64_t bytes_in_memory(std::span<const tiers::Manifest> run) {
 std::size_t bytes_of(const wire::PartList& list) { return 4 + 20 * list.parts.size(); }
 
 /// Describes chunks of a run, as many as one message has room for.
-wire::FindReply describe(std::span<const tiers::Manifest> run) {
+template <typename Reply>
+void describe(std::span<const tiers::Manifest> run, Reply& reply) {
   constexpr std::size_t room = wire::body_bytes_max - 64;
-  wire::FindReply reply;
   std::size_t bytes = 0;
   for (const tiers::Manifest& manifest : run) {
     wire::PartList list{.parts = parts_of(manifest)};
@@ -43,13 +46,12 @@ wire::FindReply describe(std::span<const tiers::Manifest> run) {
     const bool is_new = same == reply.lists.rend();
     const auto number =
         is_new ? reply.lists.size() : static_cast<std::size_t>(reply.lists.rend() - same) - 1;
-    bytes += 8 + (is_new ? bytes_of(list) : 0);
+    bytes += bytes_of_a_chunk + (is_new ? bytes_of(list) : 0);
     if (bytes > room) break;
     if (is_new) reply.lists.push_back(std::move(list));
     reply.chunks.push_back(
         {.tokens = manifest.tokens(), .list = static_cast<std::uint32_t>(number)});
   }
-  return reply;
 }
 
 }  // namespace
@@ -59,10 +61,7 @@ Status Session::find(std::uint64_t request, const wire::Find& message) {
     return fail(Errc::invalid_argument, "a look-up of {} chunks is above {}: look up in pieces",
                 message.keys.size(), wire::find_keys_max);
   }
-  if (leases_.size() + finds_under_way_ >= node_.options.client.leases) {
-    return fail(Errc::out_of_memory, "the client has {} leases: release one",
-                node_.options.client.leases);
-  }
+  TERRACE_TRY(check_room_for_a_lease());
   if (message.keys.size() <= keys_in_memory) {
     TERRACE_ASSIGN(std::optional<tiers::LookUp> known,
                    node_.chunks.find_in_memory(tenant_, message));
@@ -81,22 +80,67 @@ Status Session::find(std::uint64_t request, const wire::Find& message) {
 }
 
 void Session::answer_find(std::uint64_t request, tiers::LookUp look_up) {
-  wire::FindReply answer = describe(look_up.run);
-  answer.outcome = look_up.outcome;
+  wire::FindReply answer{.outcome = look_up.outcome};
+  describe(look_up.run, answer);
+  // A chunk that the reply has no room for is not leased.
   look_up.run.erase(look_up.run.begin() + static_cast<std::ptrdiff_t>(answer.chunks.size()),
                     look_up.run.end());
-  if (!look_up.run.empty()) {
-    ClientLease lease{.bytes = bytes_in_memory(look_up.run)};
-    if (held_bytes_ + lease.bytes > node_.options.client.bytes) {
-      return reply_error(wire::Kind::find, request,
-                         make_error(Errc::out_of_memory,
-                                    "the client's leases hold {} bytes: release one", held_bytes_));
-    }
-    held_bytes_ += lease.bytes;
-    lease.found = std::make_shared<const tiers::LookUp>(std::move(look_up));
-    answer.lease = add_lease(std::move(lease));
-  }
+  const Result<std::uint64_t> lease = lease_run(std::move(look_up));
+  if (!lease) return reply_error(wire::Kind::find, request, lease.error());
+  answer.lease = *lease;
   reply(wire::Kind::find, request, answer);
+}
+
+Status Session::check_room_for_a_lease() const {
+  if (leases_.size() + finds_under_way_ < node_.options.client.leases) return {};
+  return fail(Errc::out_of_memory, "the client has {} leases: release one",
+              node_.options.client.leases);
+}
+
+Result<std::uint64_t> Session::lease_run(tiers::LookUp look_up) {
+  if (look_up.run.empty()) return wire::no_lease;
+  ClientLease lease{.bytes = bytes_in_memory(look_up.run)};
+  if (held_bytes_ + lease.bytes > node_.options.client.bytes) {
+    return fail(Errc::out_of_memory, "the client's leases hold {} bytes: release one", held_bytes_);
+  }
+  held_bytes_ += lease.bytes;
+  lease.found = std::make_shared<const tiers::LookUp>(std::move(look_up));
+  return add_lease(std::move(lease));
+}
+
+Status Session::lease(std::uint64_t request, const wire::Lease& message) {
+  if (message.keys.size() > wire::find_keys_max) {
+    return fail(Errc::invalid_argument, "leases of {} chunks are above {}: lease in pieces",
+                message.keys.size(), wire::find_keys_max);
+  }
+  TERRACE_TRY(check_room_for_a_lease());
+  ++finds_under_way_;
+  using Outcome = Result<ChunkService::LeasedChunks>;
+  start<Outcome>(
+      [chunks = &node_.chunks, tenant = tenant_, message] {
+        return chunks->lease_all(tenant, message);
+      },
+      [request](Session& session, Outcome& leased) {
+        --session.finds_under_way_;
+        if (!leased) return session.reply_error(wire::Kind::lease, request, leased.error());
+        wire::LeaseReply answer{.numbers = std::move(leased->numbers)};
+        std::vector<tiers::Manifest>& run = leased->look_up.run;
+        describe(run, answer);
+        run.erase(run.begin() + static_cast<std::ptrdiff_t>(answer.chunks.size()), run.end());
+        answer.numbers.resize(run.size());
+        const Result<std::uint64_t> lease = session.lease_run(std::move(leased->look_up));
+        if (!lease) return session.reply_error(wire::Kind::lease, request, lease.error());
+        answer.lease = *lease;
+        session.reply(wire::Kind::lease, request, answer);
+      });
+  return {};
+}
+
+Status Session::let_go(std::uint64_t request, const wire::LeaseNumber& message) {
+  TERRACE_ASSIGN(ClientLease* const lease, lease_of(message.lease));
+  let_go(*lease);
+  reply(wire::Kind::let_go, request, wire::Nothing{});
+  return {};
 }
 
 Result<ClientLease*> Session::lease_of(std::uint64_t number) {

@@ -30,7 +30,28 @@ class PageMover::HeldPages {
   std::vector<PageHandle> pages_;
 };
 
+struct PageMover::Reading {
+  std::shared_ptr<StoreCalls> source;
+  StoreBatch batch;
+  std::vector<Page*> pages;
+};
+
+PageMover::PageMover(HostPagePool& pool, PageMoverOptions options)
+    : pool_(pool),
+      owner_(options.owner),
+      make_room_(std::move(options.make_room)),
+      deadline_(options.deadline) {
+  if (options.store != nullptr) {
+    calls_ = std::make_shared<StoreCalls>(std::move(options.store), options.deadline);
+  }
+}
+
 PageMover::~PageMover() { tidy_up(); }
+
+std::shared_ptr<StoreCalls> PageMover::source_of(const std::shared_ptr<Store>& store) const {
+  if (calls_ != nullptr && store.get() == &calls_->store()) return nullptr;
+  return std::make_shared<StoreCalls>(store, deadline_);
+}
 
 void PageMover::tidy_up() {
   const std::lock_guard lock(mutex_);
@@ -39,7 +60,7 @@ void PageMover::tidy_up() {
   for (const PageKey& key : unnamed_) {
     batch.requests.push_back({.verb = PageVerb::erase, .key = key});
   }
-  if (calls_.start(batch)) unnamed_.clear();  // or they go with the next ones
+  if (calls_->start(batch)) unnamed_.clear();  // or they go with the next ones
 }
 
 void PageMover::demote(std::span<Page> pages) {
@@ -48,6 +69,10 @@ void PageMover::demote(std::span<Page> pages) {
   for (Page& page : pages) {
     page.status = {};
     if (page.stored != StoredPage::none) continue;
+    if (calls_ == nullptr) {
+      page.status = fail(Errc::unsupported, "there is no store that pages could go to");
+      continue;
+    }
     const std::lock_guard lock(mutex_);
     page.stored = StoredPage{++last_};
     moved.push_back(&page);
@@ -86,26 +111,39 @@ void PageMover::put(std::span<Page* const> pages) {
     pool_.share(page->host);
     held->add(page->host);
   }
-  const Status carried = calls_.carry_out(batch);
+  const Status carried = calls_->carry_out(batch);
   for (std::size_t i = 0; i < pages.size(); ++i) {
     pages[i]->status = carried ? batch.requests[i].status : carried;
   }
 }
 
-PageRequest PageMover::request_for(StoredPage page, std::byte* data) {
+PageMover::Named PageMover::named(StoredPage page) const {
   const std::lock_guard lock(mutex_);
-  const Named& named = named_.at(page);
-  return {.verb = named.adopted ? PageVerb::get_part : PageVerb::get,
-          .key = named.place.key,
-          .data = data,
-          .bytes = pool_.page_bytes(),
-          .offset = named.place.offset};
+  return named_.at(page);
+}
+
+void PageMover::add_to(std::vector<Reading>& readings, Page& page,
+                       const std::shared_ptr<HeldPages>& held) {
+  const Named from = named(page.stored);
+  const std::shared_ptr<StoreCalls>& source =
+      from.place.source != nullptr ? from.place.source : calls_;
+  auto reading = std::ranges::find(readings, source, &Reading::source);
+  if (reading == readings.end()) {
+    readings.push_back({.source = source, .batch = {.requests = {}, .memory = held}, .pages = {}});
+    reading = readings.end() - 1;
+  }
+  reading->batch.requests.push_back({.verb = from.adopted ? PageVerb::get_part : PageVerb::get,
+                                     .key = from.place.key,
+                                     .data = pool_.resolve(page.host),
+                                     .bytes = pool_.page_bytes(),
+                                     .offset = from.place.offset});
+  reading->pages.push_back(&page);
 }
 
 Status PageMover::promote(std::span<Page> pages) {
   tidy_up();
   const auto held = std::make_shared<HeldPages>(pool_);
-  StoreBatch batch{.requests = {}, .memory = held};
+  std::vector<Reading> readings;  // mostly one
   for (Page& page : pages) {
     const Result<PageHandle> host = pool_.allocate();
     if (!host) {
@@ -114,15 +152,17 @@ Status PageMover::promote(std::span<Page> pages) {
     }
     page.host = *host;
     held->add(*host);
-    batch.requests.push_back(request_for(page.stored, pool_.resolve(*host)));
+    add_to(readings, page, held);
   }
-  // The batch gives its references back, in time or not: pages that are right are the caller's.
+  // The batches give their references back, in time or not: pages that are right are the caller's.
   for (const Page& page : pages) pool_.share(page.host);
-  const Status carried = calls_.carry_out(batch);
-  for (std::size_t i = 0; i < pages.size(); ++i) {
-    Page& page = pages[i];
-    page.status = carried ? batch.requests[i].status : carried;
-    if (!page.status) pool_.release(std::exchange(page.host, no_page));
+  for (Reading& reading : readings) {
+    const Status carried = reading.source->carry_out(reading.batch);
+    for (std::size_t i = 0; i < reading.pages.size(); ++i) {
+      Page& page = *reading.pages[i];
+      page.status = carried ? reading.batch.requests[i].status : carried;
+      if (!page.status) pool_.release(std::exchange(page.host, no_page));
+    }
   }
   return {};
 }
@@ -145,11 +185,13 @@ void PageMover::share(StoredPage page) {
 }
 
 void PageMover::release(StoredPage page) {
+  std::shared_ptr<StoreCalls> source;  // it may wait as it goes: not with the mutex
   const std::lock_guard lock(mutex_);
   const auto found = named_.find(page);
   TERRACE_ASSERT(found != named_.end());
   if (--found->second.references > 0) return;
   if (!found->second.adopted) unnamed_.push_back(found->second.place.key);
+  source = std::move(found->second.place.source);
   named_.erase(found);
 }
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <memory>
-#include <span>
+#include <optional>
 
 #include "prefix/prefix_library.hpp"
 #include "prefix/saved_index.hpp"
@@ -40,8 +40,9 @@ Result<FoundPrefix> find(const SequenceParts& parts, PrefixLibrary& library,
       run, [&](const tiers::Manifest& chunk) { return has_rows(chunk, parts, bytes); });
   if (end != run.end()) {
     const Error why = make_error(Errc::corrupt, "a chunk of another shape than its key says");
-    library.chunks().drop(end->chunk(), why);
-    library.chunks().amend(found.look_up, static_cast<std::size_t>(end - run.begin()), why);
+    const auto usable = static_cast<std::size_t>(end - run.begin());
+    found.look_up.lease.drop(usable, why);
+    library.chunks().amend(found.look_up, usable, why);
   }
   found.lease = std::make_shared<const tiers::ChunkLease>(std::move(found.look_up.lease));
   return found;
@@ -49,12 +50,14 @@ Result<FoundPrefix> find(const SequenceParts& parts, PrefixLibrary& library,
 
 Status adopt_rows(const SequenceParts& parts, std::size_t chunk_tokens, const FoundPrefix& prefix) {
   const std::size_t blocks = chunk_tokens / parts.plan.block_tokens();
+  const auto source = parts.memory.host.mover()->source_of(prefix.lease->held()->store());
   for (const auto& layer : parts.layers) {
     std::vector<offload::StoredPlace> places;
     for (const tiers::Manifest& chunk : prefix.look_up.run) {
       const PageKey key = tiers::page_key(chunk.chunk(), PrefixLibrary::rows_of(layer->number));
       for (std::size_t block = 0; block < blocks; ++block) {
-        places.push_back({.key = key, .offset = block * parts.plan.block_bytes()});
+        places.push_back(
+            {.key = key, .offset = block * parts.plan.block_bytes(), .source = source});
       }
     }
     TERRACE_TRY(
@@ -63,43 +66,34 @@ Status adopt_rows(const SequenceParts& parts, std::size_t chunk_tokens, const Fo
   return {};
 }
 
-/// Leases the indexes of the longest part of a prefix that has some; of nothing where none has.
-Result<tiers::ChunkLease> find_indexes(PrefixLibrary& library, const FoundPrefix& prefix,
-                                       TimePoint now) {
+/// Leases the indexes of the longest part of a prefix that has some; nothing where none has.
+Result<std::optional<tiers::LeasedChunk>> find_indexes(PrefixLibrary& library,
+                                                       const FoundPrefix& prefix, TimePoint now) {
   std::vector<tiers::ChunkKey> keys;
   for (const tiers::Manifest& chunk : prefix.look_up.run) {
     TERRACE_ASSIGN(keys.emplace_back(), library.index_key(chunk.chunk()));
   }
-  library.chunks().bring_last(prefix.names.request(keys, now));
-  TERRACE_ASSIGN(const std::vector<bool> there,
-                 library.chunks().has(prefix.names.request(keys, now)));
-  const auto last = std::ranges::find(there.rbegin(), there.rend(), true);
-  if (last == there.rend()) return tiers::ChunkLease();
-  const std::span<const tiers::ChunkKey> longest(
-      &keys[static_cast<std::size_t>(there.rend() - last) - 1], 1);
-  library.chunks().touch(longest, now);
-  return library.chunks().lease(prefix.names.request(longest, now));
+  return library.chunks().find_last(prefix.names.request(keys, now));
 }
 
 /// Without indexes, or with damaged ones, the next step builds them of the rows.
 Status adopt_indexes(SequenceParts& parts, PrefixLibrary& library, const FoundPrefix& prefix) {
   if (parts.plan.layout.empty()) return {};
-  TERRACE_ASSIGN(const tiers::ChunkLease lease,
+  TERRACE_ASSIGN(const std::optional<tiers::LeasedChunk> found,
                  find_indexes(library, prefix, parts.work.clock().now()));
-  if (lease.chunks().empty()) return {};
-  const Result<tiers::Manifest> found = library.chunks().manifest(lease.chunks().front());
   if (!found) return {};
-  const Status read = read_indexes(library.chunks(), *found,
+  tiers::HeldChunks& held = *found->lease.held();
+  const Status read = read_indexes(held, found->manifest,
                                    {.backend = parts.work.backend,
                                     .layout = parts.plan.layout,
                                     .length = parts.progress.length()},
                                    parts.layers);
   if (read) {
-    parts.work.counters.store.read += found->bytes();
+    parts.work.counters.store.read += found->manifest.bytes();
     return {};
   }
   if (read.error().code == Errc::out_of_memory) return read;
-  lease.drop(0, read.error());
+  held.drop(found->manifest.chunk(), read.error());
   return {};
 }
 

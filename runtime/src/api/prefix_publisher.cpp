@@ -13,7 +13,8 @@ Status check(SequenceState& state, const PrefixQuery& query) {
   TERRACE_TRY(progress.require(SequencePhase::idle));
   if (state.runtime().prefixes == nullptr) {
     return fail(Errc::unsupported,
-                "no prefixes are kept: they need tier.nvme.path, tier.model, a policy that keeps "
+                "no prefixes are kept: they need tier.nvme.path or daemon.socket, tier.model, a "
+                "policy that keeps "
                 "rows on the host, and no retention");
   }
   if (query.tokens.size() > progress.length()) {
@@ -105,18 +106,17 @@ Result<PublishReport> publish_rows(SequenceState& state, const PrefixQuery& quer
     TERRACE_TRY(parts.work.await(WaitReason::rows, layer->tickets().offloaded));
   }
   const tiers::FindRequest all = names.request(names.chunks, parts.work.clock().now());
-  TERRACE_TRY(library.chunks().has(all));
   // New chunks make no room among those that they go on from.
-  tiers::ChunkLease lease = library.chunks().lease(all);
+  TERRACE_ASSIGN(tiers::ChunkLease lease, library.chunks().lease(all));
   const Status published = publish_chunks({library, names, lease}, parts, report);
-  library.chunks().touch(names.chunks, parts.work.clock().now());
+  library.chunks().touch(names.request(names.chunks, parts.work.clock().now()));
   TERRACE_TRY(published);
   if (report.tokens == 0) return report;
   const std::size_t chunks = report.tokens / library.chunk_tokens();
   TERRACE_ASSIGN(const tiers::ChunkKey index, library.index_key(names.chunks[chunks - 1]));
-  TERRACE_ASSIGN(const std::vector<bool> indexed,
-                 library.chunks().has(names.request({&index, 1}, parts.work.clock().now())));
-  report.indexed = parts.plan.layout.empty() || indexed.front();
+  TERRACE_ASSIGN(const tiers::ChunkLease indexed,
+                 library.chunks().lease(names.request({&index, 1}, parts.work.clock().now())));
+  report.indexed = parts.plan.layout.empty() || indexed.covers(index);
   return report;
 }
 
@@ -131,8 +131,8 @@ Status publish_indexes(SequenceState& state, const PrefixQuery& query, PublishRe
   TERRACE_ASSIGN(PrefixNames names, library.names_of(query));
   names.chunks.resize(report.tokens / library.chunk_tokens());
   // Indexes make no room among the rows that they are of.
-  tiers::ChunkLease lease =
-      library.chunks().lease(names.request(names.chunks, parts.work.clock().now()));
+  TERRACE_ASSIGN(tiers::ChunkLease lease,
+                 library.chunks().lease(names.request(names.chunks, parts.work.clock().now())));
   NewChunk chunk{.tokens = report.tokens, .parts = write_indexes(parts.plan.layout, parts.layers)};
   TERRACE_ASSIGN(chunk.key, library.index_key(names.chunks.back()));
   TERRACE_ASSIGN(const tiers::Published published,

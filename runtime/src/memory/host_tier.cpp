@@ -2,25 +2,33 @@
 
 #include <utility>
 
+#include "daemon_tier.hpp"
 #include "remote_tier.hpp"
 #include "terrace/offload/tier_store.hpp"
 
 namespace terrace {
 
 Result<HostTier::OpenedStore> HostTier::open_store(const RuntimePlan& plan) {
-  const RowsBelowHost& below = plan.options.below_host;
-  OpenedStore opened{.store = below.store, .owner = below.owner};
+  OpenedStore opened{.store = plan.options.below_host.store,
+                     .owner = plan.options.below_host.owner};
   if (plan.keeps_everything()) return opened;
+  TERRACE_ASSIGN(opened.daemon, open_daemon_tier(plan));
+  TERRACE_TRY(open_below(plan, opened));
+  return opened;
+}
+
+Status HostTier::open_below(const RuntimePlan& plan, OpenedStore& opened) {
+  const RowsBelowHost& below = plan.options.below_host;
   tiers::ChunkLibraryOptions library{
       .store = below.store, .deadline = plan.deadline(), .seed = plan.options.seed};
   TERRACE_ASSIGN(library.remote, open_remote_tier(plan.options));
   if (below.store != nullptr) {
-    if (!plan.options.prefixes.model.empty()) {
+    if (!plan.options.prefixes.model.empty() && opened.daemon == nullptr) {
       TERRACE_ASSIGN(opened.chunks, tiers::ChunkLibrary::share(library));
     }
-    return opened;
+    return {};
   }
-  if (below.file.empty()) return opened;
+  if (below.file.empty()) return {};
   auto chunks = tiers::ChunkLibrary::open_file(
       {.path = below.file, .bytes = below.file_bytes, .page_bytes = plan.block_bytes()}, library);
   if (!chunks) return tl::unexpected(chunks.error().while_doing("tier.nvme"));
@@ -29,7 +37,7 @@ Result<HostTier::OpenedStore> HostTier::open_store(const RuntimePlan& plan) {
   // Other runtimes of the process may have the same file.
   static std::atomic<std::uint64_t> runtimes{0};
   opened.owner = runtimes.fetch_add(1, std::memory_order_relaxed);
-  return opened;
+  return {};
 }
 
 std::function<bool(std::uint64_t bytes)> HostTier::room_maker(const OpenedStore& opened) {
@@ -46,14 +54,14 @@ Result<std::unique_ptr<HostTier>> HostTier::open(const RuntimePlan& plan, Backen
       new HostTier(backend, plan.options.below_host.host_bytes / plan.block_bytes()));
   TERRACE_ASSIGN(tier->pages_,
                  offload::HostPagePool::create(backend, {.page_bytes = plan.block_bytes()}));
-  if (opened.store != nullptr) {
+  if (opened.store != nullptr || opened.daemon != nullptr) {
     tier->mover_ = std::make_unique<offload::PageMover>(
         *tier->pages_, offload::PageMoverOptions{.store = opened.store,
                                                  .owner = opened.owner,
                                                  .deadline = plan.deadline(),
                                                  .make_room = room_maker(opened)});
   }
-  tier->chunks_ = std::move(opened.chunks);
+  tier->chunks_ = opened.daemon != nullptr ? std::move(opened.daemon) : std::move(opened.chunks);
   tier->follow_limit();
   return tier;
 }

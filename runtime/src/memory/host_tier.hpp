@@ -19,17 +19,19 @@ namespace terrace {
 /// Threads  safe from any thread
 class HostTier {
  public:
-  /// Opens the store that the plan's options name, or bring. The backend must outlive the tier.
-  /// Errors: those of tiers::ChunkLibrary::open_file.
+  /// Opens the store that the plan's options name, or bring, and the daemon's client. The backend
+  /// must outlive the tier. Errors: those of tiers::ChunkLibrary::open_file and open_daemon_tier().
   static Result<std::unique_ptr<HostTier>> open(const RuntimePlan& plan, Backend& backend);
 
   offload::HostPagePool& pages() noexcept { return *pages_; }
-  /// Moves pages to the store below the host and back; null = no store.
-  offload::PageMover* mover() noexcept { return mover_.get(); }
-  [[nodiscard]] bool has_store() const noexcept { return mover_ != nullptr; }
-  /// The chunks that the store keeps; null where there is no store, or where chunks of a caller's
-  /// store are not asked for.
-  [[nodiscard]] const std::shared_ptr<tiers::ChunkLibrary>& chunks() const noexcept {
+  /// Moves pages to the store below the host and back, and reads those of chunks; null = neither
+  /// has a store.
+  [[nodiscard]] offload::PageMover* mover() const noexcept { return mover_.get(); }
+  /// Whether rows of all sequences may leave the host.
+  [[nodiscard]] bool has_store() const noexcept { return mover_ != nullptr && mover_->has_store(); }
+  /// The keeper of prefixes: the daemon, or else the store below the host. Null where there is
+  /// neither, or where chunks of a caller's store are not asked for.
+  [[nodiscard]] const std::shared_ptr<tiers::ChunkKeeper>& chunks() const noexcept {
     return chunks_;
   }
 
@@ -47,8 +49,11 @@ class HostTier {
     std::shared_ptr<Store> store;
     std::uint64_t owner = 0;  ///< RowsBelowHost::owner
     std::shared_ptr<tiers::ChunkLibrary> chunks;
+    std::shared_ptr<tiers::ChunkKeeper> daemon;
   };
   static Result<OpenedStore> open_store(const RuntimePlan& plan);
+  /// Opens the store of a caller or of a file.
+  static Status open_below(const RuntimePlan& plan, OpenedStore& opened);
   /// Has rows make room for themselves among the chunks that the store keeps.
   static std::function<bool(std::uint64_t bytes)> room_maker(const OpenedStore& opened);
   HostTier(Backend& backend, std::size_t pages_limit) noexcept
@@ -57,7 +62,7 @@ class HostTier {
   Backend& backend_;
   const std::size_t pages_limit_;
   std::unique_ptr<offload::HostPagePool> pages_;
-  std::shared_ptr<tiers::ChunkLibrary> chunks_;
+  std::shared_ptr<tiers::ChunkKeeper> chunks_;
   std::unique_ptr<offload::PageMover> mover_;
   std::atomic<std::uint64_t> wanted_{0};
 };

@@ -42,7 +42,7 @@ Status Reclaimer::make_room(MemoryHolder& requester, FunctionRef<Status()> reser
   for (;;) {
     if (lacks(Tier::device, reserved)) {
       if (!spill(requester)) return reserved;
-    } else if (lacks(Tier::host, reserved) && host_.has_store()) {
+    } else if (lacks(Tier::host, reserved) && host_.mover() != nullptr) {
       const Status sent = send_rows_away(requester);
       if (!sent) return tl::unexpected(reserved.error().while_doing(sent.error().message()));
     } else {
@@ -81,7 +81,7 @@ Status Reclaimer::shrink(Tier tier) {
     if (tier == Tier::device) return spill_if_idle(other);
     return other.may_send_rows_away() && other.send_rows_away(/*patient=*/false).value_or(0) > 0;
   };
-  bool may_take = tier == Tier::device || host_.has_store();
+  bool may_take = tier == Tier::device || host_.mover() != nullptr;
   do {
     pools_.trim();
     host_.pages().trim();

@@ -23,14 +23,14 @@ tiers::Namespace namespace_of(const RuntimeOptions& options) {
 }  // namespace
 
 PrefixLibrary::PrefixLibrary(const RuntimeOptions& options, std::string index_identity,
-                             std::shared_ptr<tiers::ChunkLibrary> chunks)
+                             std::shared_ptr<tiers::ChunkKeeper> chunks)
     : namespace_(namespace_of(options)),
       index_identity_(std::move(index_identity)),
       chunks_(std::move(chunks)) {}
 
 Result<std::unique_ptr<PrefixLibrary>> PrefixLibrary::open(
     const RuntimeOptions& options, std::string index_identity,
-    std::shared_ptr<tiers::ChunkLibrary> chunks) {
+    std::shared_ptr<tiers::ChunkKeeper> chunks) {
   std::unique_ptr<PrefixLibrary> library(
       new PrefixLibrary(options, std::move(index_identity), std::move(chunks)));
   TERRACE_TRY(library->namespace_.validate());
@@ -52,7 +52,7 @@ Result<PrefixNames> PrefixLibrary::names_of(const PrefixQuery& query) const {
 
 PrefixCounters PrefixLibrary::counters() const {
   using Outcome = tiers::LookUpOutcome;
-  const tiers::LibraryCounters all = chunks_->counters();
+  const tiers::ChunkCounters all = chunks_->counters();
   const tiers::LookUpCounters& ended = all.look_ups;
   return {.look_ups = ended.look_ups,
           .hits = ended[Outcome::hit_host] + ended[Outcome::hit_nvme] + ended[Outcome::hit_remote],

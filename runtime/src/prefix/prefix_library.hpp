@@ -1,4 +1,4 @@
-// The prefixes of a runtime: how their chunks are named, and where they are kept.
+// The prefixes of a runtime: how their chunks are named, and who keeps them.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 #include "terrace/runtime/options.hpp"
 #include "terrace/runtime/prefix.hpp"
-#include "terrace/tiers/chunk_library.hpp"
+#include "terrace/tiers/chunk_keeper.hpp"
 #include "terrace/tiers/namespace.hpp"
 
 namespace terrace {
@@ -33,7 +33,7 @@ class PrefixLibrary {
   /// Errors: invalid_argument: settings that make no namespace.
   static Result<std::unique_ptr<PrefixLibrary>> open(const RuntimeOptions& options,
                                                      std::string index_identity,
-                                                     std::shared_ptr<tiers::ChunkLibrary> chunks);
+                                                     std::shared_ptr<tiers::ChunkKeeper> chunks);
 
   /// Returns the names of a query's tokens. Errors: those of tiers::ChunkChain.
   [[nodiscard]] Result<PrefixNames> names_of(const PrefixQuery& query) const;
@@ -48,19 +48,20 @@ class PrefixLibrary {
     return {.kind = tiers::PartKind::rows, .layer = static_cast<std::uint32_t>(layer)};
   }
 
-  /// Returns how look-ups ended, in all runtimes that share the store.
+  /// Returns how look-ups ended: in all runtimes of the process that share the store; with a
+  /// daemon, in this one.
   [[nodiscard]] PrefixCounters counters() const;
 
-  [[nodiscard]] tiers::ChunkLibrary& chunks() noexcept { return *chunks_; }
+  [[nodiscard]] tiers::ChunkKeeper& chunks() noexcept { return *chunks_; }
   [[nodiscard]] std::size_t chunk_tokens() const noexcept { return namespace_.chunk_tokens; }
 
  private:
   PrefixLibrary(const RuntimeOptions& options, std::string index_identity,
-                std::shared_ptr<tiers::ChunkLibrary> chunks);
+                std::shared_ptr<tiers::ChunkKeeper> chunks);
 
   tiers::Namespace namespace_;
   std::string index_identity_;
-  std::shared_ptr<tiers::ChunkLibrary> chunks_;
+  std::shared_ptr<tiers::ChunkKeeper> chunks_;
 };
 
 }  // namespace terrace

@@ -115,7 +115,7 @@ Result<ReadIndex> parse(const Json& record, std::span<const std::byte> bytes,
   }
 }
 
-Result<Json> read_record(tiers::ChunkLibrary& chunks, const tiers::Manifest& manifest) {
+Result<Json> read_record(tiers::HeldChunks& chunks, const tiers::Manifest& manifest) {
   const tiers::Part* const part = manifest.find(record_name);
   if (part == nullptr) return fail(Errc::corrupt, "saved indexes without a record");
   TERRACE_ASSIGN(const std::vector<std::byte> text, chunks.read(manifest, *part));
@@ -155,7 +155,7 @@ std::vector<tiers::PartBytes> write_indexes(const IndexLayout& layout,
   return parts;
 }
 
-Status read_indexes(tiers::ChunkLibrary& chunks, const tiers::Manifest& manifest,
+Status read_indexes(tiers::HeldChunks& chunks, const tiers::Manifest& manifest,
                     const IndexTarget& target, std::span<const std::unique_ptr<Layer>> layers) {
   TERRACE_ASSIGN(const Json record, read_record(chunks, manifest));
   if (record.size() != layers.size()) {

@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "layer/layer.hpp"
-#include "terrace/tiers/chunk_library.hpp"
+#include "terrace/tiers/chunk_lease.hpp"
+#include "terrace/tiers/chunk_store.hpp"
 
 namespace terrace {
 
@@ -29,7 +30,7 @@ struct IndexTarget {
 /// then, or none.
 ///
 /// Errors   corrupt: other bytes, or indexes of another shape; out_of_memory; those of the store
-[[nodiscard]] Status read_indexes(tiers::ChunkLibrary& chunks, const tiers::Manifest& manifest,
+[[nodiscard]] Status read_indexes(tiers::HeldChunks& chunks, const tiers::Manifest& manifest,
                                   const IndexTarget& target,
                                   std::span<const std::unique_ptr<Layer>> layers);
 

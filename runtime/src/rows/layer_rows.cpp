@@ -165,14 +165,25 @@ void LayerRows::note_lost(std::uint32_t block, const Error& why) {
   if (adopted) lease_->drop(block / blocks_of_chunk_, why);
   if (may_come) return;
   // The blocks before it share checksums with it: a sequence that was cut at the block might need
-  // them for its window.
-  if (adopted) block -= block % static_cast<std::uint32_t>(blocks_of_chunk_);
+  // them for its window. Where the lease has ended, first_lost() knows them all.
+  if (adopted && lease_->is_live()) block -= block % static_cast<std::uint32_t>(blocks_of_chunk_);
   first_lost_ = std::min(first_lost_.value_or(block), block);
+}
+
+std::optional<std::uint32_t> LayerRows::first_lost() const {
+  if (lease_ == nullptr || lease_->is_live()) return first_lost_;
+  for (std::uint32_t block = 0; block < stored_.size(); ++block) {
+    if (is_away(block) && mover_->is_adopted(stored_[block])) {
+      return std::min(first_lost_.value_or(block), block);
+    }
+  }
+  return first_lost_;
 }
 
 void LayerRows::list_idle(std::size_t blocks, std::vector<IdlePage>& idle) {
   for (std::uint32_t block = 0; block < std::min(blocks, stored_.size()); ++block) {
     if (host_[block] == nullptr || keepers_[block] > 0) continue;
+    if (stored_[block] == offload::StoredPage::none && !mover_->has_store()) continue;
     idle.push_back({.rows = this, .block = block, .wanted = wanted_[block]});
   }
 }

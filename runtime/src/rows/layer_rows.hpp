@@ -21,7 +21,7 @@
 #include "terrace/core/queue.hpp"
 #include "terrace/offload/host_pages.hpp"
 #include "terrace/offload/page_mover.hpp"
-#include "terrace/tiers/chunk_library.hpp"
+#include "terrace/tiers/chunk_lease.hpp"
 
 namespace terrace {
 
@@ -67,23 +67,24 @@ class LayerRows {
            host_[block] == nullptr;
   }
   [[nodiscard]] std::size_t away_pages() const noexcept { return away_; }
-  /// Blocks that the store has in chunks, and the lease of these: it is shared with forks, and
+  /// Blocks that a store has in chunks, and the lease of these: it is shared with forks, and
   /// ends when the last of them has closed.
   struct AdoptedBlocks {
     std::span<const offload::StoredPlace> places;
     std::size_t blocks_of_chunk = 0;
     std::shared_ptr<const tiers::ChunkLease> lease;
   };
-  /// Has blocks that the store has, and that stay there: all are away. There must be no block yet,
-  /// and a store. Errors: out_of_memory.
+  /// Has blocks that a store has, and that stay there: all are away. There must be no block yet,
+  /// and a mover of pages. Errors: out_of_memory.
   Status adopt(const AdoptedBlocks& adopted);
   /// Reads those of the blocks that are away. Errors: out_of_memory naming host.memory, those of
   /// the store. Blocks that have arrived stay, and those that have not are away as before.
   Status bring(std::span<const std::uint32_t> blocks);
 
-  /// The first block with rows that the store could not give back, or the first of its chunk; none
-  /// where the store gave all that were asked for.
-  [[nodiscard]] std::optional<std::uint32_t> first_lost() const noexcept { return first_lost_; }
+  /// The first block with rows that the store could not give back, or the first of its chunk; once
+  /// the lease of adopted blocks has ended, the first of them that is away; none where all rows can
+  /// be read.
+  [[nodiscard]] std::optional<std::uint32_t> first_lost() const;
 
   /// A page that may leave. A page with a greater `wanted` was wanted later.
   struct IdlePage {
@@ -91,7 +92,8 @@ class LayerRows {
     std::uint32_t block = 0;
     std::uint64_t wanted = 0;
   };
-  /// Adds the blocks among the first `blocks` that are on the host, and that are not pinned there.
+  /// Adds the blocks among the first `blocks` that are on the host, and that are not pinned there;
+  /// where pages can go nowhere, those that were adopted.
   void list_idle(std::size_t blocks, std::vector<IdlePage>& idle);
   struct Departure {
     std::size_t left = 0;     ///< pages

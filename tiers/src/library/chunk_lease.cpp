@@ -1,32 +1,19 @@
-#include <algorithm>
-#include <utility>
+#include "terrace/tiers/chunk_lease.hpp"
 
-#include "terrace/tiers/chunk_library.hpp"
+#include <algorithm>
 
 namespace terrace::tiers {
 
-ChunkLease::ChunkLease(std::shared_ptr<ChunkLibrary> library, std::vector<ChunkKey> chunks) noexcept
-    : library_(std::move(library)), chunks_(std::move(chunks)) {}
-
-ChunkLease::ChunkLease(ChunkLease&& other) noexcept
-    : library_(std::move(other.library_)), chunks_(std::exchange(other.chunks_, {})) {}
-
-ChunkLease& ChunkLease::operator=(ChunkLease&& other) noexcept {
-  std::swap(library_, other.library_);
-  std::swap(chunks_, other.chunks_);
-  return *this;
-}
-
-ChunkLease::~ChunkLease() {
-  if (library_ != nullptr) library_->return_lease(chunks_);
+std::span<const ChunkKey> ChunkLease::chunks() const noexcept {
+  return held_ == nullptr ? std::span<const ChunkKey>{} : held_->chunks();
 }
 
 bool ChunkLease::covers(const ChunkKey& key) const noexcept {
-  return std::ranges::find(chunks_, key) != chunks_.end();
+  return std::ranges::find(chunks(), key) != chunks().end();
 }
 
 void ChunkLease::drop(std::size_t number, const Error& why) const {
-  library_->drop(chunks_[number], why);
+  held_->drop(chunks()[number], why);
 }
 
 }  // namespace terrace::tiers

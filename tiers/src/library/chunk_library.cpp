@@ -7,6 +7,7 @@
 #include "chunk_catalogue.hpp"
 #include "directory/copy_table.hpp"
 #include "tenant_numbers.hpp"
+#include "terrace/core/assert.hpp"
 
 namespace terrace::tiers {
 namespace {
@@ -43,6 +44,30 @@ std::uint64_t tokens_of(std::span<const Manifest> run) {
 }
 
 }  // namespace
+
+/// Chunks that this library leased.
+class ChunkLibrary::Held final : public HeldChunks {
+ public:
+  Held(std::shared_ptr<ChunkLibrary> library, std::vector<ChunkKey> chunks) noexcept
+      : HeldChunks(std::move(chunks)), library_(std::move(library)) {}
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  ~Held() override { library_->return_lease(chunks_); }
+
+  void add(const std::vector<ChunkKey>& chunks) {
+    chunks_.insert(chunks_.end(), chunks.begin(), chunks.end());
+  }
+  [[nodiscard]] bool is_live() const noexcept override { return true; }
+  [[nodiscard]] std::shared_ptr<Store> store() const noexcept override { return library_->store(); }
+  [[nodiscard]] Result<std::vector<std::byte>> read(const Manifest& manifest,
+                                                    const Part& part) override {
+    return library_->read(manifest, part);
+  }
+  void drop(const ChunkKey& chunk, const Error& why) override { library_->drop(chunk, why); }
+
+ private:
+  std::shared_ptr<ChunkLibrary> library_;
+};
 
 ChunkLibrary::ChunkLibrary(const ChunkLibraryOptions& options,
                            std::unique_ptr<ChunkCatalogue> catalogue)
@@ -116,9 +141,9 @@ LookUp ChunkLibrary::find_run(const FindRequest& request, std::uint64_t tokens,
       look_up.outcome = LookUpOutcome::hit_remote;
       directory.amend(request.tenant, found.outcome, look_up.outcome);
     }
-    look_up.lease = ChunkLease(
-        shared_from_this(),
-        catalogue_->lease(request.keys.first(found.chunks[number_of(Tier::nvme)]), request.now));
+    FindRequest run = request;
+    run.keys = request.keys.first(found.chunks[number_of(Tier::nvme)]);
+    look_up.lease = lease_known(run);
   }
   if (!look_up.lease.chunks().empty()) {
     settle(look_up, known);
@@ -165,22 +190,40 @@ void ChunkLibrary::amend(LookUp& look_up, std::size_t usable, const Error& why) 
   look_up.run.erase(look_up.run.begin() + static_cast<std::ptrdiff_t>(usable), look_up.run.end());
 }
 
-Result<std::vector<bool>> ChunkLibrary::has(const FindRequest& request) {
+Result<std::optional<LeasedChunk>> ChunkLibrary::find_last(const FindRequest& request) {
+  bring_last(request);
   TERRACE_TRY(learn(request));
-  std::vector<bool> there;
-  const std::lock_guard lock(mutex_);
-  for (const ChunkKey& key : request.keys) there.push_back(catalogue_->has(key));
-  return there;
+  FindRequest last = request;
+  ChunkLease leased;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(request.keys.rbegin(), request.keys.rend(),
+                                    [&](const ChunkKey& key) { return catalogue_->has(key); });
+    if (found == request.keys.rend()) return std::nullopt;
+    last.keys = {&*found, 1};
+    catalogue_->directory().touch(last.keys, request.now);
+    leased = lease_known(last);
+  }
+  if (leased.chunks().empty()) return std::nullopt;
+  Result<Manifest> whole = manifest(last.keys.front());
+  if (!whole) return std::nullopt;
+  return LeasedChunk{.manifest = *std::move(whole), .lease = std::move(leased)};
 }
 
-ChunkLease ChunkLibrary::lease(const FindRequest& request) {
+Result<ChunkLease> ChunkLibrary::lease(const FindRequest& request) {
+  TERRACE_TRY(learn(request));
   const std::lock_guard lock(mutex_);
-  return {shared_from_this(), catalogue_->lease(request.keys, request.now)};
+  return lease_known(request);
 }
 
-void ChunkLibrary::touch(std::span<const ChunkKey> keys, TimePoint now) {
+ChunkLease ChunkLibrary::lease_known(const FindRequest& request) {
+  return ChunkLease(
+      std::make_unique<Held>(shared_from_this(), catalogue_->lease(request.keys, request.now)));
+}
+
+void ChunkLibrary::touch(const FindRequest& request) {
   const std::lock_guard lock(mutex_);
-  catalogue_->directory().touch(keys, now);
+  catalogue_->directory().touch(request.keys, request.now);
 }
 
 Result<Manifest> ChunkLibrary::manifest(const ChunkKey& chunk) {
@@ -234,9 +277,12 @@ Result<Published> ChunkLibrary::publish_here(const PublishRequest& request,
   }
   if (written) catalogue_->publish(reserved.handle, **written, request.now);
   if (!lease.covers(request.key)) {
-    if (lease.library_ == nullptr) lease.library_ = shared_from_this();
-    const auto leased = catalogue_->lease({&request.key, 1}, request.now);
-    lease.chunks_.insert(lease.chunks_.end(), leased.begin(), leased.end());
+    if (lease.held() == nullptr) {
+      lease = ChunkLease(std::make_unique<Held>(shared_from_this(), std::vector<ChunkKey>{}));
+    }
+    auto* const held = dynamic_cast<Held*>(lease.held());
+    TERRACE_ASSERT(held != nullptr);
+    held->add(catalogue_->lease({&request.key, 1}, request.now));
   }
   return written ? Published::written : Published::was_there;
 }
@@ -302,15 +348,19 @@ void ChunkLibrary::attach(const std::shared_ptr<RemoteChunks>& remote) {
   if (remote_ == nullptr) remote_ = remote;
 }
 
-LibraryCounters ChunkLibrary::counters() const {
+ChunkCounters ChunkLibrary::counters() const {
   const std::lock_guard lock(mutex_);
   const Directory& directory = catalogue_->directory();
   return {.look_ups = directory.counters(),
           .tokens_asked = tokens_asked_,
           .tokens_found = tokens_found_,
           .evicted = catalogue_->evicted(),
-          .chunks = directory.gauges(Tier::nvme),
-          .remote = remote_ == nullptr ? RemoteCounters{} : remote_->counters()};
+          .chunks = directory.gauges(Tier::nvme)};
+}
+
+RemoteCounters ChunkLibrary::remote_counters() const {
+  const std::shared_ptr<RemoteChunks> lower = remote();
+  return lower == nullptr ? RemoteCounters{} : lower->counters();
 }
 
 TierGauges ChunkLibrary::gauges(TenantId tenant) const {

@@ -36,7 +36,7 @@ ChunkLibrary::Brought ChunkLibrary::bring_run(const FindRequest& request) {
     missing = catalogue_->lacking(request.keys);
     if (missing.empty()) return brought;
     // Chunks that are brought up make no room among those before them.
-    brought.lease = {shared_from_this(), catalogue_->lease(request.keys, request.now)};
+    brought.lease = lease_known(request);
   }
   bring_all(*lower, request, missing, brought);
   return brought;

@@ -113,8 +113,8 @@ class TerraceCache(Cache):
         device.memory; settings: others, with _ for the dots: cache_policy="lfu". config: a mapping
         of keys to values, or the path of a file that `terrace tune --write-config` wrote, over
         which the others win. If the model then runs with another cache, or without one, it attends
-        as by "sdpa". With tier_nvme_path and tier_model, a digest of the weights (model_digest
-        computes one), begin and publish keep prefixes.
+        as by "sdpa". With tier_nvme_path or daemon_socket, and tier_model, a digest of the
+        weights (model_digest computes one), begin and publish keep prefixes.
 
         Raises Unsupported for models and policies that cannot be served, InvalidArgument for
         settings.
@@ -357,8 +357,8 @@ class TerraceCache(Cache):
         columns that the cache has not are left out. Terrace cannot check them. Returns a report of
         each row.
 
-        Raises Unsupported: no prefixes are kept, which needs tier_nvme_path, tier_model and a
-        policy that keeps rows on the host; OutOfMemory: the file is full.
+        Raises Unsupported: no prefixes are kept, which needs tier_nvme_path or daemon_socket,
+        tier_model and a policy that keeps rows on the host; OutOfMemory: the file is full.
         """
         ids = read_ids(input_ids)
         self._give_up()

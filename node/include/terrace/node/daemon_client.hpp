@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -21,13 +22,20 @@
 
 #include "terrace/core/clock.hpp"
 #include "terrace/core/result.hpp"
-#include "terrace/tiers/chunk_library.hpp"
+#include "terrace/tiers/chunk_keeper.hpp"
 #include "terrace/tiers/look_up.hpp"
 #include "terrace/tiers/namespace.hpp"
 
 namespace terrace::node {
 
 class ClientLink;
+class Mapping;
+class Turn;
+
+/// Returns the number of a user, by its name or number.
+///
+/// Errors   invalid_argument: there is no such user
+[[nodiscard]] Result<std::uint32_t> user_number(const std::string& name);
 
 struct DaemonClientOptions {
   std::string socket = {};                      ///< path: daemon.socket
@@ -70,6 +78,10 @@ class DaemonLease {
   /// were asked for.
   [[nodiscard]] bool is_live() const noexcept;
   [[nodiscard]] bool is_empty() const noexcept { return state_ == nullptr; }
+  /// Whether half of its time, or more, is over since its last use: DaemonClient::renew.
+  [[nodiscard]] bool is_due() const noexcept;
+  /// Time without a use after which the daemon ends it.
+  [[nodiscard]] Duration time() const noexcept;
 
  private:
   friend class DaemonClient;
@@ -90,9 +102,23 @@ struct DaemonLookUp {
   std::optional<Error> error = {};  ///< why the daemon was not heard: the outcome is miss_late
 };
 
+/// Those of some chunks that are there.
+struct DaemonLeased {
+  std::vector<DaemonChunk> chunks = {};  ///< in the order of the keys
+  DaemonLease lease = {};                ///< of them
+};
+
 struct DaemonPartRequest {
   std::uint32_t chunk = 0;  ///< number in DaemonLookUp::run
   tiers::PartName name = {};
+};
+
+/// Bytes of a part that are to be copied. `status` says whether they were.
+struct DaemonCopy {
+  DaemonPartRequest part = {};
+  std::uint64_t offset = 0;
+  std::span<std::byte> target = {};
+  Status status = {};
 };
 
 struct DaemonPublish {
@@ -139,6 +165,18 @@ class DaemonClient {
   [[nodiscard]] Result<std::vector<Result<std::span<const std::byte>>>> read(
       const DaemonLease& lease, std::span<const DaemonPartRequest> parts);
 
+  /// Copies bytes of parts of leased chunks. The parts stay in the daemon's memory no longer than
+  /// they are copied: spans that read() gave under the same lease are of no use afterwards.
+  ///
+  /// Errors   of each copy: those of read(); not_ready: the daemon is away or late, or the lease
+  ///          has ended, as it says itself; its target is unspecified then
+  void copy(const DaemonLease& lease, std::span<DaemonCopy> copies);
+
+  /// Leases and uses those of some chunks that are there, 8192 at most, and counts no look-up.
+  ///
+  /// Errors   not_ready: the daemon is away or late; out_of_memory: this client's limits
+  [[nodiscard]] Result<DaemonLeased> lease(std::span<const tiers::ChunkKey> keys);
+
   /// Has a lease end later: daemon.lease from now on. read() does so, too. Errors: not_ready.
   [[nodiscard]] Status renew(const DaemonLease& lease);
 
@@ -160,7 +198,14 @@ class DaemonClient {
   [[nodiscard]] Result<std::vector<DaemonCounter>> stats();
 
  private:
+  using PartsRead = std::vector<Result<std::span<const std::byte>>>;
   explicit DaemonClient(const DaemonClientOptions& options);
+
+  using Segments = std::map<std::uint32_t, std::shared_ptr<const Mapping>>;
+  /// As read(), within a call that has begun; `segments`: in which the parts lie.
+  [[nodiscard]] Result<PartsRead> read_now(Turn& turn, const DaemonLease& lease,
+                                           std::span<const DaemonPartRequest> parts,
+                                           Segments& segments);
 
   std::shared_ptr<ClientLink> link_;
 };

@@ -7,7 +7,8 @@
 //   mover.promote({&page, 1});    // page.host is a page with the same bytes
 //
 // A page in the store has a key of its own, which is never used again, and is counted like a page
-// of the pool: the last release() erases it. An adopted page is somebody else's, and stays.
+// of the pool: the last release() erases it. An adopted page is somebody else's, in this store or
+// in another one, and stays.
 #pragma once
 
 #include <cstdint>
@@ -27,13 +28,15 @@ namespace terrace::offload {
 /// Names a page in a mover's store.
 enum class StoredPage : std::uint64_t { none = 0 };
 
-/// Where the store has the bytes of a page: in one of its own pages, which may have more.
+/// Where a store has the bytes of a page: in one of its own pages, which may have more.
 struct StoredPlace {
   PageKey key = {};
   std::uint64_t offset = 0;
+  std::shared_ptr<StoreCalls> source = nullptr;  ///< PageMover::source_of; null = the mover's store
 };
 
 struct PageMoverOptions {
+  /// Pages go there; null: none can, and adopted ones are read alone.
   std::shared_ptr<Store> store;
   std::uint64_t owner = 0;  ///< first half of its keys: no other user of the store may have it
   Duration deadline{};      ///< of a batch of pages
@@ -55,19 +58,18 @@ class PageMover {
   /// Pages of one batch, at most: the pages of a call wait for at most so many other pages.
   static constexpr std::size_t batch_pages = 64;
 
-  PageMover(HostPagePool& pool, PageMoverOptions options) noexcept
-      : pool_(pool),
-        owner_(options.owner),
-        make_room_(std::move(options.make_room)),
-        calls_(std::move(options.store), options.deadline) {}
+  PageMover(HostPagePool& pool, PageMoverOptions options);
   PageMover(const PageMover&) = delete;
   PageMover& operator=(const PageMover&) = delete;
   /// Waits for batches that are under way, each until the deadline.
   ~PageMover();
 
+  /// Whether pages can go somewhere.
+  [[nodiscard]] bool has_store() const noexcept { return calls_ != nullptr; }
+
   /// Writes pages that are not in the store yet, and names them there. Nothing may write into them
-  /// meanwhile. Errors, of each page: those of the store; not_ready past the deadline. A page that
-  /// failed stays `none`.
+  /// meanwhile. Errors, of each page: those of the store; not_ready past the deadline; unsupported:
+  /// there is no store. A page that failed stays `none`.
   void demote(std::span<Page> pages);
 
   /// Reads pages of the store into pages of the pool, one reference each. The store keeps them.
@@ -75,8 +77,11 @@ class PageMover {
   /// store; not_ready past the deadline. A page that failed has no host page.
   Status promote(std::span<Page> pages);
 
-  /// Names a page that the store has, and that is not erased. It has to stay in the store until the
-  /// last reference is taken away.
+  /// Returns how pages of a store are read; null for the mover's own store.
+  [[nodiscard]] std::shared_ptr<StoreCalls> source_of(const std::shared_ptr<Store>& store) const;
+
+  /// Names a page that a store has, and that is not erased. It has to stay there until the last
+  /// reference is taken away.
   [[nodiscard]] StoredPage adopt(const StoredPlace& place);
 
   /// Whether it was adopted.
@@ -93,6 +98,8 @@ class PageMover {
  private:
   /// Pages of the pool that a batch reads or writes; they are given back with the batch.
   class HeldPages;
+  /// Pages that are read from one source.
+  struct Reading;
   struct Named {
     StoredPlace place;
     std::uint32_t references = 1;
@@ -102,20 +109,23 @@ class PageMover {
   [[nodiscard]] PageKey own_key(StoredPage page) const noexcept {
     return {.high = owner_, .low = static_cast<std::uint64_t>(page)};
   }
-  [[nodiscard]] PageRequest request_for(StoredPage page, std::byte* data);
+  [[nodiscard]] Named named(StoredPage page) const;
+  /// Adds a page to those of its source.
+  void add_to(std::vector<Reading>& readings, Page& page, const std::shared_ptr<HeldPages>& held);
   /// Writes pages that were named, and sets the status of each.
   void put(std::span<Page* const> pages);
   /// Erases pages without a reference.
   void tidy_up();
 
   HostPagePool& pool_;
-  std::uint64_t owner_;
-  std::function<bool(std::uint64_t)> make_room_;
+  const std::uint64_t owner_;
+  const std::function<bool(std::uint64_t)> make_room_;
+  const Duration deadline_;
   mutable std::mutex mutex_;
   std::uint64_t last_ = 0;
   std::unordered_map<StoredPage, Named> named_;
-  std::vector<PageKey> unnamed_;  ///< to be erased
-  StoreCalls calls_;
+  std::vector<PageKey> unnamed_;       ///< to be erased
+  std::shared_ptr<StoreCalls> calls_;  ///< null = no store
 };
 
 }  // namespace terrace::offload

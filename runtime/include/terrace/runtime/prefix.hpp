@@ -1,6 +1,7 @@
 // Prefixes: rows and indexes of tokens that several sequences begin with, kept in the store below
-// the host. A sequence that begins with a stored prefix has its rows without computing them: it
-// loads the index and what steps need, and leaves the rest where it lies.
+// the host, or by the daemon of the node. A sequence that begins with a stored prefix has its rows
+// without computing them: it loads the index and what steps need, and leaves the rest where it
+// lies.
 //
 //   TERRACE_ASSIGN(auto sequence, runtime->open_sequence(PrefixQuery{.tokens = prompt}));
 //   sequence->begin_prompt(prompt.size() - sequence->length());   // what was not found
@@ -30,6 +31,18 @@ struct RemotePrefixOptions {
   Duration deadline = std::chrono::seconds{1};
 };
 
+/// The daemon of the node, which keeps prefixes for all processes in place of the store below the
+/// host (docs/daemon.md). Rows of a prefix stay there until a step needs them.
+///
+/// Errors   a daemon that is away, or stands still, makes look-ups miss. Rows that a sequence has
+///          not read by then cannot be read any more: Sequence::readable_tokens says from where on
+///          they are to be computed again
+struct DaemonPrefixOptions {
+  std::string socket = {};  ///< its path; empty = no daemon
+  std::string user = {};    ///< that it runs as, by name or number; empty = this process's, or root
+  Duration deadline = std::chrono::seconds{1};  ///< longest wait of a look-up, and of a read
+};
+
 /// The model that rows are of. Rows of other models, adapters or shapes are never found.
 struct PrefixOptions {
   std::string model = {};  ///< a digest of the weights; empty = prefixes are neither kept nor found
@@ -37,6 +50,7 @@ struct PrefixOptions {
   std::string rope = {};           ///< all parameters of RoPE, in any words
   std::size_t chunk_tokens = 256;  ///< tokens that are kept together; whole blocks
   RemotePrefixOptions remote = {};
+  DaemonPrefixOptions daemon = {};
 };
 
 struct PrefixQuery {
@@ -57,7 +71,8 @@ struct PrefixMisses {
 };
 
 /// How look-ups of prefixes ended (Runtime::prefix_counters): look_ups is the sum of hits, partial
-/// and misses.
+/// and misses. With a daemon, look-ups are this runtime's, and the last two are zero: the daemon
+/// counts them for all processes.
 struct PrefixCounters {
   std::uint64_t look_ups = 0;
   std::uint64_t hits = 0;         ///< all whole chunks of the query were found

@@ -32,9 +32,7 @@
 #include <vector>
 
 #include "terrace/offload/tier_store.hpp"
-#include "terrace/tiers/chunk_store.hpp"
-#include "terrace/tiers/directory.hpp"
-#include "terrace/tiers/namespace.hpp"
+#include "terrace/tiers/chunk_keeper.hpp"
 #include "terrace/tiers/remote_chunks.hpp"
 
 namespace terrace::tiers {
@@ -55,68 +53,13 @@ struct ChunkLibraryOptions {
   std::shared_ptr<RemoteChunks> remote = nullptr;
 };
 
-/// A lease of chunks: while it lives, their pages stay in the store, found or not.
-///
-/// Threads  safe from any thread
-class ChunkLease {
- public:
-  ChunkLease() = default;  ///< of no chunk
-  ChunkLease(ChunkLease&& other) noexcept;
-  ChunkLease& operator=(ChunkLease&& other) noexcept;
-  ~ChunkLease();
-
-  [[nodiscard]] std::span<const ChunkKey> chunks() const noexcept { return chunks_; }
-  [[nodiscard]] bool covers(const ChunkKey& key) const noexcept;
-  /// Says of a chunk, by its number in chunks(), why it could not be read: ChunkLibrary::drop.
-  void drop(std::size_t number, const Error& why) const;
-
- private:
-  friend class ChunkLibrary;
-  ChunkLease(std::shared_ptr<ChunkLibrary> library, std::vector<ChunkKey> chunks) noexcept;
-
-  std::shared_ptr<ChunkLibrary> library_;
-  std::vector<ChunkKey> chunks_;
-};
-
-/// The result of a look-up of a prefix.
-struct LookUp {
-  std::vector<Manifest> run = {};  ///< of whole chunks, from the front
-  ChunkLease lease = {};           ///< of them, and maybe of chunks after them
-  TenantId tenant = {};
-  LookUpOutcome outcome = LookUpOutcome::miss_never_stored;  ///< as it is counted
-};
-
-struct PublishRequest {
-  const Digest& root;  ///< of the namespace
-  TenantId tenant = {};
-  ChunkKey key = {};
-  std::uint32_t tokens = 0;  ///< Manifest::tokens
-  TimePoint now = {};
-};
-
 /// Returns the manifest of a chunk that a caller has read before, or null.
 using KnownManifests = FunctionRef<const Manifest*(const ChunkKey&)>;
-
-enum class Published : std::uint8_t {
-  written,
-  was_there,
-  /// Somebody else is writing it; or it was dropped, and those who have leases of it still read it.
-  under_way,
-};
-
-struct LibraryCounters {
-  LookUpCounters look_ups = {};
-  std::uint64_t tokens_asked = 0;
-  std::uint64_t tokens_found = 0;
-  std::uint64_t evicted = 0;  ///< chunks
-  TierGauges chunks = {};     ///< `in_flight` has dropped chunks that are leased, too
-  RemoteCounters remote = {};
-};
 
 /// Times are of one clock. Tokens of a request are those that the caller counts.
 ///
 /// Threads  safe from any thread
-class ChunkLibrary : public std::enable_shared_from_this<ChunkLibrary> {
+class ChunkLibrary final : public ChunkKeeper, public std::enable_shared_from_this<ChunkLibrary> {
  public:
   /// Returns the library of a store: the one that the process has, or a new one.
   ///
@@ -136,37 +79,26 @@ class ChunkLibrary : public std::enable_shared_from_this<ChunkLibrary> {
   /// Returns the library that the process has of a store now, or null.
   [[nodiscard]] static std::shared_ptr<ChunkLibrary> of(const Store& store);
 
-  ~ChunkLibrary();
-  ChunkLibrary(const ChunkLibrary&) = delete;
-  ChunkLibrary& operator=(const ChunkLibrary&) = delete;
+  ~ChunkLibrary() override;
 
   [[nodiscard]] const std::shared_ptr<Store>& store() const noexcept { return store_; }
 
-  /// Returns the number of the tenant with a salt: 0 of the empty one; after 63 others, tenants
-  /// share the last number. Errors: out_of_memory: the hash could not be computed.
-  [[nodiscard]] Result<TenantId> tenant_of(const TenantSalt& salt);
+  /// 0 is that of the empty salt; after 63 others, tenants share the last number.
+  [[nodiscard]] Result<TenantId> tenant_of(const TenantSalt& salt) override;
 
-  /// Looks for the longest run of whole chunks from the front of a prefix, and counts the look-up,
-  /// which asks for so many tokens. A look-up without keys is a miss of what was never stored.
-  /// Errors of the store are misses. Chunks that the store lacks, and the lower store has, are
-  /// brought up first: one after the other, none after the lower store's deadline. The store is not
-  /// asked for chunks from the front whose manifests are known: reading their parts shows damage.
-  [[nodiscard]] LookUp find_run(const FindRequest& request, std::uint64_t tokens);
+  /// Chunks that the store lacks, and the lower store has, are brought up first: one after the
+  /// other, none after the lower store's deadline. The store is not asked for chunks from the front
+  /// whose manifests are known: reading their parts shows damage.
+  [[nodiscard]] LookUp find_run(const FindRequest& request, std::uint64_t tokens) override;
   [[nodiscard]] LookUp find_run(const FindRequest& request, std::uint64_t tokens,
                                 KnownManifests known);
-  /// Says that only the first `usable` chunks of a look-up's run are of use: it counts as partial
-  /// or, with none of them, as a miss for that reason.
-  void amend(LookUp& look_up, std::size_t usable, const Error& why);
+  void amend(LookUp& look_up, std::size_t usable, const Error& why) override;
 
-  /// Returns which of the chunks are there, as far as the store says so, without counting a
-  /// look-up. Errors: not_ready past the deadline.
-  [[nodiscard]] Result<std::vector<bool>> has(const FindRequest& request);
-  /// Brings the last of the chunks that the lower store has up, unless it or a later one is here.
-  void bring_last(const FindRequest& request);
-  /// Leases those of the chunks that are there.
-  [[nodiscard]] ChunkLease lease(const FindRequest& request);
-  /// Uses the chunks of a prefix that are there: its end is evicted before its beginning.
-  void touch(std::span<const ChunkKey> keys, TimePoint now);
+  /// The last of the chunks that the lower store has is brought up, unless it or a later one is
+  /// here.
+  [[nodiscard]] Result<std::optional<LeasedChunk>> find_last(const FindRequest& request) override;
+  [[nodiscard]] Result<ChunkLease> lease(const FindRequest& request) override;
+  void touch(const FindRequest& request) override;
 
   /// Returns the manifest of a leased chunk. A chunk that is not whole is dropped. Errors: those of
   /// ChunkRun::end; not_ready past the deadline.
@@ -175,14 +107,10 @@ class ChunkLibrary : public std::enable_shared_from_this<ChunkLibrary> {
   /// ChunkStore::read.
   [[nodiscard]] Result<std::vector<std::byte>> read(const Manifest& manifest, const Part& part);
 
-  /// Writes a chunk, unless it is there, and adds it to a lease. Where the store is full, it evicts
-  /// others first, until the chunk fits or nothing is left to evict. A chunk that was written goes
-  /// to the lower store, too, without a wait.
-  ///
-  /// Errors   out_of_memory: no room, and look-ups of the chunk say so; those of
-  ///          ChunkStore::publish. Nothing is left of the chunk
+  /// A chunk that was written goes to the lower store, too, without a wait. Look-ups of a chunk
+  /// that found no room say so.
   [[nodiscard]] Result<Published> publish(const PublishRequest& request,
-                                          std::vector<PartBytes> parts, ChunkLease& lease);
+                                          std::vector<PartBytes> parts, ChunkLease& lease) override;
 
   /// Drops a chunk that could not be read, if it is damaged or gone: look-ups do not find it from
   /// now on, and its pages are erased with the last lease. Other errors change nothing.
@@ -192,12 +120,13 @@ class ChunkLibrary : public std::enable_shared_from_this<ChunkLibrary> {
   /// are. Returns their bytes: 0 where nothing is left to evict.
   std::uint64_t make_room(std::uint64_t bytes, std::optional<TenantId> tenant = {});
 
-  [[nodiscard]] LibraryCounters counters() const;
+  [[nodiscard]] ChunkCounters counters() const override;
+  [[nodiscard]] RemoteCounters remote_counters() const;
   /// Returns the bytes of a tenant's chunks.
   [[nodiscard]] TierGauges gauges(TenantId tenant) const;
 
  private:
-  friend class ChunkLease;
+  class Held;
   ChunkLibrary(const ChunkLibraryOptions& options, std::unique_ptr<ChunkCatalogue> catalogue);
 
   static Result<std::shared_ptr<ChunkLibrary>> make(const ChunkLibraryOptions& options);
@@ -226,7 +155,10 @@ class ChunkLibrary : public std::enable_shared_from_this<ChunkLibrary> {
   [[nodiscard]] Result<Published> publish_here(const PublishRequest& request,
                                                const std::shared_ptr<std::vector<PartBytes>>& parts,
                                                ChunkLease& lease);
+  /// With the mutex: leases those of the chunks that the directory has.
+  [[nodiscard]] ChunkLease lease_known(const FindRequest& request);
   void return_lease(std::span<const ChunkKey> chunks) noexcept;
+  void bring_last(const FindRequest& request);
   /// Reads the manifests of the chunks that the directory has found.
   void settle(LookUp& look_up, KnownManifests known);
   /// With the mutex: starts to erase the pages of chunks that went.
