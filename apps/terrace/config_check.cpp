@@ -125,6 +125,10 @@ Status check_policies(const Config& config, const KvShape& shape, MakeBackend ma
     const auto opened =
         RuntimeOptions::from(own, shape)
             .and_then([&](RuntimeOptions options) -> Result<std::unique_ptr<Runtime>> {
+              TERRACE_TRY(options.check_tiers());
+              // No file is made or taken: another process may have it.
+              options.below_host = {};
+              options.prefixes = {};
               if (needs_gates(options)) {
                 TERRACE_ASSIGN(options.retention.gates, find_gates(own));
               }

@@ -5,6 +5,9 @@
 #include <string_view>
 #include <utility>
 
+#include "memory/daemon_tier.hpp"
+#include "memory/remote_tier.hpp"
+
 namespace terrace {
 namespace {
 
@@ -220,6 +223,11 @@ Status RuntimeOptions::validate() const {
     return fail(Errc::invalid_argument, "threads.host and deadline must be above zero");
   }
   return {};
+}
+
+Status RuntimeOptions::check_tiers() const {
+  TERRACE_TRY(check_daemon_tier(prefixes));
+  return check_remote_tier(*this);
 }
 
 policies::BudgetTerms RuntimeOptions::budget_terms(std::size_t tokens) const noexcept {

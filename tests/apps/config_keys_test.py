@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import tempfile
 import unittest
 
 from program import terrace
@@ -39,6 +40,24 @@ class ConfigKeys(unittest.TestCase):
             process = terrace(*words, "--set", url)
             self.assertNotIn("sesame", process.stdout + process.stderr, words)
         self.assertIn("redis://***@127.0.0.1:1", terrace("config", "explain", "--set", url).stdout)
+
+    def test_a_check_opens_no_tier(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "rows"
+            settings = ["tier.model=weights", f"tier.nvme.path={file}",
+                        "tier.nvme.bytes=8000000GiB", "tier.remote.url=redis://127.0.0.1:1"]
+            sets = [word for setting in settings for word in ("--set", setting)]
+            size = ["size", "--shape", "llama-3.2-1b", "--context", "4096"]
+            for words in (["config", "validate"], size):
+                process = terrace(*words, *sets)
+                self.assertEqual(process.returncode, 0, process.stderr)
+                self.assertFalse(file.exists())
+            for setting, said in (("tier.nvme.path=", "tier.nvme.path"),
+                                  ("tier.remote.url=redis://", "tier.remote"),
+                                  ("daemon.socket=/tmp/terraced.sock", "leave one of them out")):
+                process = terrace("config", "validate", *sets, "--set", setting)
+                self.assertEqual(process.returncode, 2, setting)
+                self.assertIn(said, process.stderr)
 
     def test_a_flag_or_a_message_is_no_reading(self):
         self.assertEqual(read_in('KeyFlag{"--seed", "seed"}; fail("kv.dtype");'), set())

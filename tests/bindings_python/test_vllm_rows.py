@@ -13,6 +13,7 @@ from terrace.vllm.ledger import Orders, Prefix
 from terrace.vllm.pages import Layout, Pages
 from terrace.vllm.serving import Row, Serving, more_than_rows
 from terrace.vllm.settings import Settings
+from test_daemon_prefix import node_of  # noqa: F401, the fixture node
 
 TOKENS = 16  # of a block
 
@@ -413,6 +414,21 @@ def test_a_later_process_is_brought_what_an_earlier_one_has_published(tmp_path, 
     for _ in range(3):
         assert second.decode("new") < 1e-5
     assert (second.serving.stats().rows_found, done(second)) == (64, (0, 0))
+
+
+def test_engines_of_one_daemon_find_what_each_has_published(node):
+    node.start()
+    places = {"tier.model": "weights", "tier.chunk_tokens": 32, "kv.block_tokens": 8,
+              "daemon.socket": node.socket, "daemon.deadline": "100s"}
+    first, second = (Engine(open_runtime(places)) for _ in range(2))
+    publish_old(first, salt="user")
+    assert ask(second, salt="another") == 0
+    assert ask(second, salt="user") == 64
+    second.rows["new"] = first.rows["old"][:, :, :64]
+    second.blocks["new"] = [20, 21, 22, 23, 24]
+    second.serving.bring("new", "prefix of new", 0, 64, second.blocks["new"])
+    second.write("new")
+    assert second.decode("new") < 1e-5
 
 
 def test_the_file_gives_nothing_that_is_known(tmp_path):

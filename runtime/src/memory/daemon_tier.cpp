@@ -3,9 +3,9 @@
 #include "terrace/node/daemon_chunks.hpp"
 
 namespace terrace {
-namespace {
 
-Status check(const PrefixOptions& prefixes) {
+Status check_daemon_tier(const PrefixOptions& prefixes) {
+  if (prefixes.daemon.socket.empty() || prefixes.model.empty()) return {};
   if (!prefixes.remote.url.empty()) {
     return fail(Errc::invalid_argument,
                 "daemon.socket and tier.remote.url: prefixes are with the daemon or with servers; "
@@ -17,13 +17,11 @@ Status check(const PrefixOptions& prefixes) {
   return {};
 }
 
-}  // namespace
-
 Result<std::shared_ptr<tiers::ChunkKeeper>> open_daemon_tier(const RuntimePlan& plan) {
   const PrefixOptions& prefixes = plan.options.prefixes;
   const DaemonPrefixOptions& daemon = prefixes.daemon;
   if (daemon.socket.empty() || prefixes.model.empty() || plan.retains()) return nullptr;
-  TERRACE_TRY(check(prefixes));
+  TERRACE_TRY(check_daemon_tier(prefixes));
   node::DaemonChunksOptions options{
       .client = {.socket = daemon.socket, .name = "runtime", .deadline = daemon.deadline},
       .writing_deadline = plan.deadline()};

@@ -8,6 +8,9 @@
 
 namespace terrace {
 
+/// Errors   invalid_argument: daemon.socket beside servers, or a deadline of zero
+[[nodiscard]] Status check_daemon_tier(const PrefixOptions& prefixes);
+
 /// Returns the client of the daemon that the plan's options name; null where they name none, or no
 /// model, or where a runtime with such options keeps no prefixes. It opens no connection.
 ///

@@ -6,9 +6,10 @@
 Sequences of requests that have ended are kept, and those of requests that lost their pages. A
 request that begins with tokens of one gets its rows in its pages, and goes on with a fork of it.
 
-With the settings tier.nvme.path and tier.model, requests that have ended are also published to that
+With the settings tier.model and tier.nvme.path, requests that have ended are also published to that
 file, which is asked where the sequences do not have all of a request: by this process or a later
-one (decision 0122).
+one (decision 0122). With daemon.socket in place of the file, the daemon terraced keeps them for all
+processes of the machine (decision 0127).
 """
 
 import dataclasses

@@ -48,6 +48,6 @@ class Settings:
         if not given.isdecimal() or int(given) < 2:
             raise terrace.InvalidArgument(f"{MIN_TOKENS} is {given!r}: give a number of tokens "
                                           "from 2, or nothing")
-        keeps = config["tier.model"] and config["tier.nvme.path"]
+        keeps = config["tier.model"] and (config["tier.nvme.path"] or config["daemon.socket"])
         return cls(config, int(given), config["tier.model"], config["tier.rope"],
                    int(config["tier.chunk_tokens"]) if keeps else 0)

@@ -160,6 +160,10 @@ struct RuntimeOptions {
   /// Errors: invalid_argument naming the key.
   static Result<RuntimeOptions> from(const Config& config, const KvShape& shape);
 
+  /// Whether the tiers below the host fit together. It opens no file and no connection. Errors:
+  /// invalid_argument naming the key.
+  [[nodiscard]] Status check_tiers() const;
+
   /// Returns how the budget of a sequence of that length is dealt out.
   [[nodiscard]] policies::BudgetTerms budget_terms(std::size_t tokens) const noexcept;
 
