@@ -14,13 +14,11 @@ inline constexpr std::array daemon_keys{
     ConfigKey{.name = "daemon.socket",
               .kind = ConfigKind::text,
               .default_text = "",
-              .meaning = "socket of terraced, empty: terrace/terraced.sock in XDG_RUNTIME_DIR or "
-                         "/run; of a runtime: the terraced that keeps its prefixes, empty: none"},
+              .meaning = "socket of terraced; empty: its own default, and no daemon for a runtime"},
     ConfigKey{.name = "daemon.user",
               .kind = ConfigKind::text,
               .default_text = "",
-              .meaning = "user, by name or number, that a runtime's terraced has to run as; empty: "
-                         "the runtime's own, or root"},
+              .meaning = "user that a runtime's terraced must run as; empty: its own, or root"},
     ConfigKey{.name = "daemon.deadline",
               .kind = ConfigKind::duration,
               .default_text = "1s",

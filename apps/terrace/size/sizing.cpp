@@ -55,6 +55,7 @@ Result<Sizing> size_policy(const Config& config, const SizeQuery& query) {
   TERRACE_ASSIGN(RuntimeOptions options, RuntimeOptions::from(config, query.shape));
   // Sizes are the same without a store, and none is opened for them.
   options.below_host = {};
+  options.prefixes = {};
   const std::optional<std::size_t> device = limit_of(config, "device.memory");
   TERRACE_ASSIGN(auto backend,
                  offload::HostBackend::create(
