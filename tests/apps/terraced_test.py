@@ -2,6 +2,8 @@
 
 import json
 import os
+import pathlib
+import re
 import signal
 import struct
 import subprocess
@@ -70,6 +72,13 @@ def answer_of(url):
         return error.code, error.read().decode()
 
 
+def metrics_of_dashboard():
+    file = pathlib.Path(__file__).parents[2] / "apps" / "terraced" / "dashboard.json"
+    panels = json.loads(file.read_text(encoding="utf-8"))["panels"]
+    asked = [target["expr"] for panel in panels for target in panel["targets"]]
+    return set(re.findall(r"terrace_\w+", " ".join(asked)))
+
+
 class Terraced(RunsDaemons):
     def test_shows_metrics_and_health(self):
         daemon = self.start("--set", "daemon.metrics=127.0.0.1:0", "--set", "daemon.clients=2")
@@ -88,6 +97,7 @@ class Terraced(RunsDaemons):
         # Each counter has a metric, but for the sum of look-ups.
         self.assertEqual(len(samples), len(client.counters()) - 1)
         self.assertIn("# TYPE terrace_look_ups_total counter", text.splitlines())
+        self.assertEqual(metrics_of_dashboard() - {name.split("{")[0] for name in samples}, set())
         self.assertEqual(answer_of(url.replace("/metrics", "/health")), (200, "ok\n"))
         self.assertEqual(answer_of(url.replace("/metrics", "/other"))[0], 404)
         daemon.send_signal(signal.SIGTERM)
