@@ -49,9 +49,9 @@ std::string_view file_system_of(const std::string& folder) {
 
 /// Whether another process has the file: it holds its lock.
 bool is_taken(const fs::path& file) {
-  const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return false;
-  const bool taken = ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  const bool taken = ::flock(descriptor, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   ::close(descriptor);
   return taken;
 }
@@ -74,7 +74,10 @@ CheckResult check_file(const Config& config) {
   const std::string_view system = file_system_of(folder);
   result.found = fmt::format("{}: {}, {} free", file.string(), system, format_size(free));
   result.status = CheckStatus::ok;
-  if (is_there && is_taken(file)) {
+  if (is_there && ::access(file.c_str(), R_OK | W_OK) != 0) {
+    result.status = CheckStatus::fail;
+    result.advice = "the file may not be read and written by this user";
+  } else if (is_there && is_taken(file)) {
     result.status = CheckStatus::fail;
     result.advice =
         "another process has the file: end it, name another file, or share one by "
@@ -121,9 +124,15 @@ CheckResult check_daemon(const Config& config) {
   if (named.empty() && !fs::exists(socket, ignored)) {
     return {"daemon", CheckStatus::skip, fmt::format("none at {}", socket), ""};
   }
-  const auto counters =
-      node::DaemonClient::create({.socket = socket, .name = "terrace doctor", .deadline = patience})
-          .and_then([](const auto& client) { return client->stats(); });
+  const auto counters = [&]() -> Result<std::vector<node::DaemonCounter>> {
+    node::DaemonClientOptions options{
+        .socket = socket, .name = "terrace doctor", .deadline = patience};
+    if (const std::string& user = config.text("daemon.user"); !user.empty()) {
+      TERRACE_ASSIGN(options.daemon_user, node::user_number(user));
+    }
+    TERRACE_ASSIGN(const auto client, node::DaemonClient::create(options));
+    return client->stats();
+  }();
   if (!counters) {
     return {"daemon", CheckStatus::fail, std::string(counters.error().message()),
             "start terraced, or mend daemon.socket (docs/daemon.md)"};

@@ -7,7 +7,7 @@
 
 namespace terrace::apps {
 
-/// Each waits for at most a second. Nothing is written or taken.
+/// Each waits for at most a second. Nothing is written.
 std::vector<CheckResult> check_tiers(const Config& config);
 
 /// Says whether O_DIRECT works in a folder, and what to do if it does not.

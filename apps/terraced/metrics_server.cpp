@@ -14,7 +14,7 @@
 namespace terrace::apps {
 namespace {
 
-constexpr std::chrono::seconds patience{5};  // with who asks slowly
+constexpr std::chrono::seconds patience{2};  // with who asks slowly
 constexpr std::size_t request_bytes_max = 4096;
 constexpr std::size_t answering_threads = 2;
 
@@ -54,6 +54,11 @@ class MetricsServer::Listener {
     server_.set_read_timeout(patience);
     server_.set_write_timeout(patience);
     server_.set_keep_alive_timeout(1);
+    // By its default two daemons could share a port, and answer in turn.
+    server_.set_socket_options([](socket_t socket) {
+      const int on = 1;
+      ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    });
     server_.set_payload_max_length(request_bytes_max);
     server_.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
       answer(response, client_->stats().map(&metrics_text));

@@ -33,6 +33,22 @@ class Size(unittest.TestCase):
         self.assertEqual(row(*wide, "600GiB")["binds"], "device")
         self.assertIsNone(row("--context", "32768")["binds"])
 
+    def test_a_file_has_the_rows_that_find_no_room_on_the_host(self):
+        limits = ["--context", "32768", "--device-memory", "60GiB", "--host-memory", "16GiB"]
+        file = ["--set", "tier.nvme.path=/nowhere/rows", "--set", "tier.nvme.bytes=64GiB"]
+        above, below = row(*limits), row(*limits, *file)
+        self.assertIsNone(above["nvme"])
+        self.assertGreater(below["host"]["fits"], 2 * above["host"]["fits"])
+        rows = below["sequence"]["host_rows"]
+        fits = below["nvme"]["fits"]
+        self.assertLessEqual(fits * rows, 12 * 2**30 + 64 * 2**30)
+        self.assertGreater((fits + 1) * rows, 12 * 2**30 + 64 * 2**30)
+        last = row(*limits, *file, "--sequences", str(below["host"]["fits"]))["host"]
+        self.assertLessEqual(last["needed_bytes"], last["limit_bytes"])
+        small = [*limits, *file[:3], "tier.nvme.bytes=4GiB", "--sequences", "6"]
+        self.assertEqual(row(*small)["binds"], "nvme")
+        self.assertIn("tier.nvme.bytes lacks", terrace("size", *small).stdout)
+
     def test_a_shared_cache_is_counted_once(self):
         cache = ["--context", "32768", "--cache-tokens", "4096"]
         one = row(*cache)["sequence"]["device_cache"]

@@ -103,6 +103,14 @@ class Terraced(RunsDaemons):
         daemon.send_signal(signal.SIGTERM)
         self.assertEqual(daemon.wait(), 0)
 
+    def test_refuses_an_address_of_metrics_that_is_taken(self):
+        daemon = self.start("--set", "daemon.metrics=127.0.0.1:0")
+        address = daemon.stderr.readline().split()[-1].split("/")[2]
+        ended = self.run_to_end("--socket", str(self.folder / "run" / "other.sock"),
+                                "--set", f"tier.nvme.path={self.folder}/others",
+                                "--set", f"daemon.metrics={address}")
+        self.assertIn("cannot listen", ended.stderr)
+
     def test_refuses_an_address_of_metrics_that_is_none(self):
         for address, said in (("9464", "HOST:PORT"), ("127.0.0.1:x", "HOST:PORT"),
                               ("127.0.0.1:99999", "HOST:PORT"), ("192.0.2.1:80", "cannot listen")):

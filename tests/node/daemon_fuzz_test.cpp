@@ -54,6 +54,10 @@ class HostileMessages {
       const auto reply = wire::read_body<wire::FindReply>(message.body);
       ASSERT_TRUE(reply);
       if (reply->lease != 0) leases_[rng_.below(leases_.size())] = reply->lease;
+    } else if (kind == wire::Kind::lease) {
+      const auto reply = wire::read_body<wire::LeaseReply>(message.body);
+      ASSERT_TRUE(reply);
+      if (reply->lease != 0) leases_[rng_.below(leases_.size())] = reply->lease;
     } else if (kind == wire::Kind::reserve) {
       const auto reply = wire::read_body<wire::ReserveReply>(message.body);
       ASSERT_TRUE(reply);

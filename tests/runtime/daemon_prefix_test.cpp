@@ -181,6 +181,30 @@ TEST_F(DaemonPrefixes, AreFoundAgainAfterItsRestart) {
   EXPECT_LT(before->readable_tokens(), kept) << "its lease ended with the first daemon";
 }
 
+TEST_F(DaemonPrefixes, ThatWereReadOutliveIt) {
+  const Traffic traffic(scenario_.runtime.shape, 1);
+  for (const bool has_file : {false, true}) {
+    SCOPED_TRACE(has_file);
+    Scenario scenario = scenario_;
+    if (has_file) {
+      scenario.runtime.below_host.file = place_.folder() / "rows";
+      scenario.runtime.below_host.file_bytes = 16 << 20;
+    }
+    std::optional<RunningDaemon> daemon(place_.options());
+    publish(scenario, {.tokens = tokens_});
+    const auto runtime = scenario.open();
+    Drive drive(open_again(*runtime), *runtime, traffic);
+    ASSERT_EQ(drive.sequence().length(), kept);
+    drive.expect_all_rows_right();
+    daemon.reset();
+    // The pages on the host are the only copies now: they stay, or go to the file.
+    static_cast<void>(runtime->set_limit(Tier::host, 100 << 10));
+    EXPECT_EQ(drive.sequence().readable_tokens(), kept);
+    static_cast<void>(runtime->set_limit(Tier::host, SIZE_MAX));
+    drive.expect_all_rows_right();
+  }
+}
+
 TEST_F(DaemonPrefixes, FitThroughAMemoryThatHasNoRoomForThem) {
   node::DaemonOptions options = place_.options();
   // Some parts of rows at a time, of 2 layers and 4 KiB each.

@@ -9,6 +9,7 @@ The programs in BUILD/bin are asked for it.
 import argparse
 import pathlib
 import shutil
+import sys
 
 import help_text
 from bash_completion import bash_completion
@@ -24,6 +25,9 @@ def write(path, text):
 
 
 def make_manual(build, out):
+    made_before = (out / "bash-completion" / "completions" / "terraced").exists()
+    if out.exists() and any(out.iterdir()) and not made_before:
+        sys.exit(f"make_manual.py: {out} has other files: name another folder")
     shutil.rmtree(out, ignore_errors=True)  # pages of commands that are gone
     terrace = build / "bin" / "terrace"
     keys = help_text.config_keys(terrace)

@@ -2,10 +2,12 @@
 #include "command.hpp"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <vector>
 
 #include "config_check.hpp"
 #include "document.hpp"
@@ -34,8 +36,9 @@ constexpr const char* size_columns = R"(
 Columns:
   device    sinks, windows, indexes, selections and steps of all sequences, and their cache
   cache     the part of it that holds rows for later steps: less is slower, and as right
-  host      every row once, and the indexes (policy full: nothing)
-  fits      sequences that the device's, and the host's limit have room for
+  host      every row once, and the indexes (policy full: nothing); with a file (tier.nvme.path),
+            rows beyond three quarters of host.memory go there
+  fits      sequences that the limits of device (d), host (h) and file (f) have room for
   a step    bytes of index that a token scans, and of rows that it selects: what the cache does not
             have of these comes over the link
 Weights and activations of the model are not counted: give --device-memory what they leave.
@@ -68,13 +71,14 @@ Json tier_object(const TierSize& size) {
 
 Json row_of(const Sizing& sizing, const SizeQuery& query) {
   const MemoryNeed& need = sizing.need;
-  const auto binds = sizing.binding();
+  const std::vector<Tier> binds = sizing.binding();
   return {{"policy", sizing.policy},
           {"tokens", query.tokens},
           {"sequences", query.sequences},
           {"device", tier_object(sizing.device)},
           {"host", tier_object(sizing.host)},
-          {"binds", binds ? Json(to_string(*binds)) : Json()},
+          {"nvme", sizing.nvme.limit ? tier_object(sizing.nvme) : Json()},
+          {"binds", binds.empty() ? Json() : Json(to_string(binds.front()))},
           {"sequence",
            {{"device_held", need.device_held},
             {"device_cache", need.device_cache},
@@ -93,12 +97,14 @@ std::string fits_text(const Sizing& sizing) {
   const auto text = [](const TierSize& size) {
     return size.fits ? fmt::format("{}", *size.fits) : std::string("any");
   };
-  return text(sizing.device) + " / " + text(sizing.host);
+  const std::string upper = text(sizing.device) + " / " + text(sizing.host);
+  return sizing.nvme.fits ? upper + " / " + text(sizing.nvme) : upper;
 }
 
 void print_table(const std::vector<Sizing>& sizings, const SizeQuery& query) {
+  const bool has_file = sizings.front().nvme.limit.has_value();
   print_out("{:<12} {:>10} {:>10} {:>10} {:>14} {:>10} {:>10}\n", "policy", "device", "cache",
-            "host", "fits d / h", "step index", "step rows");
+            "host", has_file ? "fits d / h / f" : "fits d / h", "step index", "step rows");
   for (const Sizing& sizing : sizings) {
     print_out("{:<12} {:>10} {:>10} {:>10} {:>14} {:>10} {:>10}\n", sizing.policy,
               format_size(sizing.device.needed),
@@ -108,33 +114,44 @@ void print_table(const std::vector<Sizing>& sizings, const SizeQuery& query) {
   }
 }
 
+/// The key that limits a tier.
+std::string_view limit_name(Tier tier) noexcept {
+  if (tier == Tier::nvme) return "tier.nvme.bytes";
+  return tier == Tier::device ? "device.memory" : "host.memory";
+}
+
 std::string_view way_out(const Sizing& sizing, Tier binds) noexcept {
-  if (binds == Tier::host) return "name a file for the rest, tier.nvme.path";
+  if (binds == Tier::nvme) return "raise tier.nvme.bytes";
+  if (binds == Tier::host) {
+    return sizing.nvme.limit ? "raise host.memory: indexes have a quarter of it beside a file"
+                             : "name a file for the rest, tier.nvme.path";
+  }
   if (sizing.keeps_everything) return "choose a policy that keeps rows on the host";
   return "lower cache.tokens, then retrieval.budget; or set index.residency to host";
 }
 
 /// Says of a policy what stands in the way, and what to change.
 void print_advice(const Sizing& sizing, const SizeQuery& query) {
-  const auto binds = sizing.binding();
-  if (!binds) return;
-  const TierSize& tier = *binds == Tier::device ? sizing.device : sizing.host;
+  const std::vector<Tier> binds = sizing.binding();
+  if (binds.empty()) return;
+  const TierSize& tier = sizing.of(binds.front());
   if (tier.is_enough(query.sequences)) {
-    print_out("{}: {} sequences fit; {}.memory is full first\n", sizing.policy, *tier.fits,
-              to_string(*binds));
+    std::vector<std::string_view> full;
+    for (const Tier one : binds) full.push_back(limit_name(one));
+    print_out("{}: {} sequences fit; full first: {}\n", sizing.policy, *tier.fits,
+              fmt::join(full, ", "));
     return;
   }
-  print_out("{}: {} of {} sequences fit, {}.memory lacks {}: {}\n", sizing.policy, *tier.fits,
-            query.sequences, to_string(*binds), format_size(tier.needed - *tier.limit),
-            way_out(sizing, *binds));
+  print_out("{}: {} of {} sequences fit, {} lacks {}: {}\n", sizing.policy, *tier.fits,
+            query.sequences, limit_name(binds.front()), format_size(tier.needed - *tier.limit),
+            way_out(sizing, binds.front()));
 }
 
 /// The settings of the first policy with enough room, or of the first one.
 void print_config(const std::vector<Sizing>& sizings, const SizeQuery& query,
                   const Config& config) {
-  const auto enough = std::ranges::find_if(sizings, [&](const Sizing& sizing) {
-    return sizing.device.is_enough(query.sequences) && sizing.host.is_enough(query.sequences);
-  });
+  const auto enough = std::ranges::find_if(
+      sizings, [&](const Sizing& sizing) { return sizing.is_enough(query.sequences); });
   const Sizing& shown = enough == sizings.end() ? sizings.front() : *enough;
   print_out("\n# --config FILE\nretrieval:\n  policy: {}\n  budget: {}\n", shown.policy,
             config.text("retrieval.budget"));
@@ -142,6 +159,10 @@ void print_config(const std::vector<Sizing>& sizings, const SizeQuery& query,
     const std::string& limit = config.text(std::string(tier) + ".memory");
     if (is_set(config, std::string(tier) + ".memory"))
       print_out("{}:\n  memory: {}\n", tier, limit);
+  }
+  if (!config.text("tier.nvme.path").empty()) {
+    print_out("tier.nvme:\n  path: {}\n  bytes: {}\n", config.text("tier.nvme.path"),
+              config.text("tier.nvme.bytes"));
   }
   if (is_set(config, "cache.tokens")) {
     print_out("cache:\n  tokens: {}\n", config.text("cache.tokens"));

@@ -43,12 +43,44 @@ Result<TierSize> size_tier(std::optional<std::size_t> limit, std::size_t sequenc
   return size;
 }
 
+/// Sizes host memory and the file below it, where rows go that find no room (HostTier).
+Status size_below_the_device(const Config& config, std::size_t sequences,
+                             FunctionRef<Result<MemoryNeed>(std::size_t)> need_of, Sizing& sizing) {
+  const std::optional<std::size_t> limit = limit_of(config, "host.memory");
+  const bool has_file = limit && !config.text("tier.nvme.path").empty();
+  // Of host memory with a file below it, rows have three quarters, all else the rest.
+  const std::size_t rows_max = has_file ? *limit / 4 * 3 : std::numeric_limits<std::size_t>::max();
+  const auto on_host = [&](std::size_t count) -> Result<std::size_t> {
+    TERRACE_ASSIGN(const MemoryNeed need, need_of(count));
+    const std::size_t others = count * (need.host() - need.host_rows);
+    return std::min(count * need.host_rows, rows_max) + others;
+  };
+  TERRACE_ASSIGN(sizing.host, size_tier(limit, sequences, on_host));
+  if (!has_file) return {};
+  const auto in_file = [&](std::size_t count) -> Result<std::size_t> {
+    TERRACE_ASSIGN(const MemoryNeed need, need_of(count));
+    return count * need.host_rows - std::min(count * need.host_rows, rows_max);
+  };
+  TERRACE_ASSIGN(sizing.nvme, size_tier(config.size_bytes("tier.nvme.bytes"), sequences, in_file));
+  return {};
+}
+
 }  // namespace
 
-std::optional<Tier> Sizing::binding() const noexcept {
-  constexpr std::size_t all = std::numeric_limits<std::size_t>::max();
-  if (!device.fits && !host.fits) return std::nullopt;
-  return device.fits.value_or(all) <= host.fits.value_or(all) ? Tier::device : Tier::host;
+const TierSize& Sizing::of(Tier tier) const noexcept {
+  if (tier == Tier::device) return device;
+  return tier == Tier::host ? host : nvme;
+}
+
+std::vector<Tier> Sizing::binding() const {
+  std::vector<Tier> fewest;
+  for (const Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
+    if (!of(tier).fits) continue;
+    if (!fewest.empty() && *of(tier).fits > *of(fewest.front()).fits) continue;
+    if (!fewest.empty() && *of(tier).fits < *of(fewest.front()).fits) fewest.clear();
+    fewest.push_back(tier);
+  }
+  return fewest;
 }
 
 Result<Sizing> size_policy(const Config& config, const SizeQuery& query) {
@@ -72,12 +104,8 @@ Result<Sizing> size_policy(const Config& config, const SizeQuery& query) {
     TERRACE_ASSIGN(const MemoryNeed need, need_of(sequences));
     return sequences * need.device_own() + need.device_shared;
   };
-  const auto on_host = [&](std::size_t sequences) -> Result<std::size_t> {
-    TERRACE_ASSIGN(const MemoryNeed need, need_of(sequences));
-    return sequences * need.host();
-  };
   TERRACE_ASSIGN(sizing.device, size_tier(device, query.sequences, on_device));
-  TERRACE_ASSIGN(sizing.host, size_tier(limit_of(config, "host.memory"), query.sequences, on_host));
+  TERRACE_TRY(size_below_the_device(config, query.sequences, need_of, sizing));
   const RetrievalTraits& traits = runtime->traits();
   sizing.keeps_everything = traits.keeps_everything;
   if (!traits.selects) return sizing;

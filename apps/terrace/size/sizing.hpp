@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "terrace/core/config.hpp"
 #include "terrace/core/shape.hpp"
+#include "terrace/core/tier.hpp"
 #include "terrace/runtime/memory_need.hpp"
 
 namespace terrace::apps {
@@ -36,12 +38,17 @@ struct Sizing {
   MemoryNeed need = {};           ///< of each sequence
   TierSize device = {};
   TierSize host = {};
+  TierSize nvme = {};                   ///< the file, if there is one and host memory has a limit
   std::size_t selected_tokens = 0;      ///< by a token, in a layer
   std::size_t step_index_bytes = 0;     ///< that a token's step scans, all layers
   std::size_t step_selected_bytes = 0;  ///< of rows that it selects, at most, all layers
 
-  /// Returns the tier that has room for the fewest sequences; none where both are without a limit.
-  [[nodiscard]] std::optional<Tier> binding() const noexcept;
+  /// Returns the tiers with room for the fewest sequences, from the top; none without a limit.
+  [[nodiscard]] std::vector<Tier> binding() const;
+  [[nodiscard]] const TierSize& of(Tier tier) const noexcept;
+  [[nodiscard]] bool is_enough(std::size_t sequences) const noexcept {
+    return device.is_enough(sequences) && host.is_enough(sequences) && nvme.is_enough(sequences);
+  }
 };
 
 /// Sizes a policy by its config: limits of tiers, budget and cache.

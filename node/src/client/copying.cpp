@@ -53,13 +53,15 @@ void end_all(const Copies& copies, const Error& why) {
 void DaemonClient::copy(const DaemonLease& lease, std::span<DaemonCopy> copies) {
   Copies left;
   for (DaemonCopy& copy : copies) left.push_back(&copy);
+  end_all(left, make_error(Errc::not_ready, "the part was not asked for"));
   Turn turn(*link_);
   while (!left.empty()) {
     const std::vector<DaemonPartRequest> parts = parts_of(left);
     Segments segments;
     const Result<PartsRead> read = read_now(turn, lease, parts, segments);
     if (!read) return end_all(left, read.error());
-    Copies later;
+    Copies later;  // those that were not asked for yet come first
+    Copies again;
     Copies copied;
     for (DaemonCopy* const copy : left) {
       const auto part = std::ranges::find_if(
@@ -71,15 +73,17 @@ void DaemonClient::copy(const DaemonLease& lease, std::span<DaemonCopy> copies) 
       const auto& bytes = (*read)[static_cast<std::size_t>(part - parts.begin())];
       copy->status = bytes ? copy_from(*bytes, *copy) : tl::unexpected(bytes.error());
       if (bytes) copied.push_back(copy);
-      if (!bytes && may_come(bytes.error())) later.push_back(copy);
+      if (!bytes && may_come(bytes.error())) again.push_back(copy);
     }
+    const bool goes_on = !copied.empty() || !later.empty();
+    later.insert(later.end(), again.begin(), again.end());
     if (!lease.is_live()) {
       end_all(copied, make_error(Errc::not_ready, "the lease has ended: look up again"));
       return end_all(later, make_error(Errc::not_ready, "the lease has ended: look up again"));
     }
     link_->let_go(lease.state_->number);
     turn.send_unwanted();
-    if (copied.empty()) return;
+    if (!goes_on) return;
     left = std::move(later);
   }
 }

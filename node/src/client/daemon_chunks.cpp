@@ -226,7 +226,8 @@ Result<tiers::Published> DaemonChunks::publish(const tiers::PublishRequest& requ
                  held->parts().client().publish(
                      {.root = request.root, .key = request.key, .tokens = request.tokens}, bytes,
                      &held->parts().lease()));
-  if (published != tiers::Published::under_way && !lease.covers(request.key)) {
+  const bool is_kept = published != tiers::Published::under_way && held->parts().is_live();
+  if (is_kept && !lease.covers(request.key)) {
     held->add(request.key);
   }
   return published;

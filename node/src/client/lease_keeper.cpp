@@ -55,8 +55,10 @@ void LeaseKeeper::run() {
     // Longer waits would not fit into a point of time.
     const Duration wait =
         std::clamp<Duration>(shortest_ / looks_in_a_lease, least_wait, std::chrono::hours{1});
-    changed_.wait_for(lock, wait, [&] { return ends_; });
+    const Duration shortest = shortest_;
+    changed_.wait_for(lock, wait, [&] { return ends_ || shortest_ < shortest; });
     if (ends_) return;
+    if (shortest_ < shortest) continue;
     lock.unlock();
     renew();
     lock.lock();

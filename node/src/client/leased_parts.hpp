@@ -17,7 +17,7 @@ namespace terrace::node {
 
 /// A batch is done when submit() returns, which is by the client's deadline.
 ///
-/// Threads  as Store; add() and lease() before others use it
+/// Threads  as Store; lease() before others use it
 class LeasedParts final : public Store {
  public:
   LeasedParts(std::shared_ptr<DaemonClient> client, DaemonLease lease,

@@ -24,7 +24,7 @@ ChunkService::ChunkService(std::shared_ptr<tiers::ChunkLibrary> library, const C
 Result<Tenant> ChunkService::tenant_of(const std::string& salt) {
   const tiers::TenantSalt secret(salt);
   Tenant tenant;
-  // Tenant 0 is that of chunks which were in the file at the start: they are of nobody's quota.
+  // Tenant 0 is a runtime's without a salt: of its chunks in the file, no client's quota is.
   TERRACE_ASSIGN(tenant.number,
                  library_->tenant_of(secret.is_empty() ? tiers::TenantSalt(no_salt) : secret));
   if (!secret.is_empty()) {
@@ -96,7 +96,8 @@ tiers::ChunkLease ChunkService::lease(const Tenant& tenant, const tiers::ChunkKe
 }
 
 Result<ChunkService::LeasedChunks> ChunkService::lease_all(const Tenant& tenant,
-                                                           const wire::Lease& lease) {
+                                                           const wire::Lease& lease,
+                                                           std::uint64_t bytes_max) {
   TERRACE_ASSIGN(const std::vector<tiers::ChunkKey> keys, keys_of(tenant, lease.keys));
   const tiers::Digest no_root{};
   const tiers::FindRequest request{
@@ -110,6 +111,9 @@ Result<ChunkService::LeasedChunks> ChunkService::lease_all(const Tenant& tenant,
     there = there.subspan(1);
     const auto whole = manifest(keys[number]);
     if (!whole) continue;
+    const std::uint64_t bytes = bytes_in_memory(**whole);
+    if (bytes > bytes_max) break;
+    bytes_max -= bytes;
     leased.look_up.run.push_back(**whole);
     leased.numbers.push_back(number);
   }

@@ -70,9 +70,14 @@ class ChunkService {
     tiers::LookUp look_up = {};  ///< its run are these chunks
     std::vector<std::uint32_t> numbers = {};
   };
-  /// Leases and uses those of the chunks that are there and can be read, and counts nothing.
-  /// Errors: those of key_of().
-  [[nodiscard]] Result<LeasedChunks> lease_all(const Tenant& tenant, const wire::Lease& lease);
+  /// Leases and uses those of the chunks that are there and can be read, and counts nothing. Stops
+  /// before their manifests would take more than `bytes_max`. Errors: those of key_of().
+  [[nodiscard]] Result<LeasedChunks> lease_all(const Tenant& tenant, const wire::Lease& lease,
+                                               std::uint64_t bytes_max);
+  /// Returns the memory that a copy of a manifest takes.
+  [[nodiscard]] static std::uint64_t bytes_in_memory(const tiers::Manifest& chunk) noexcept {
+    return sizeof chunk + chunk.parts().size() * sizeof(tiers::Part);
+  }
   [[nodiscard]] Result<std::vector<std::byte>> read(const tiers::Manifest& manifest,
                                                     const tiers::Part& part) {
     return library_->read(manifest, part);

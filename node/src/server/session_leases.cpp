@@ -24,10 +24,19 @@ std::vector<wire::SizedPart> parts_of(const tiers::Manifest& manifest) {
 /// The daemon's memory for a run: a client has many leases, each with a copy.
 std::uint64_t bytes_in_memory(std::span<const tiers::Manifest> run) {
   std::uint64_t bytes = 0;
-  for (const tiers::Manifest& chunk : run) {
-    bytes += sizeof chunk + chunk.parts().size() * sizeof(tiers::Part);
-  }
+  for (const tiers::Manifest& chunk : run) bytes += ChunkService::bytes_in_memory(chunk);
   return bytes;
+}
+
+/// Errors: invalid_argument: more keys than a message may have, or one twice: no prefix has that.
+Status check_keys(std::vector<tiers::ChunkKey> keys) {
+  if (keys.size() > wire::find_keys_max) {
+    return fail(Errc::invalid_argument, "{} chunks are above {}: ask in pieces", keys.size(),
+                wire::find_keys_max);
+  }
+  std::ranges::sort(keys);
+  if (std::ranges::adjacent_find(keys) == keys.end()) return {};
+  return fail(Errc::invalid_argument, "a chunk is named twice");
 }
 
 std::size_t bytes_of(const wire::PartList& list) { return 4 + 20 * list.parts.size(); }
@@ -57,10 +66,7 @@ void describe(std::span<const tiers::Manifest> run, Reply& reply) {
 }  // namespace
 
 Status Session::find(std::uint64_t request, const wire::Find& message) {
-  if (message.keys.size() > wire::find_keys_max) {
-    return fail(Errc::invalid_argument, "a look-up of {} chunks is above {}: look up in pieces",
-                message.keys.size(), wire::find_keys_max);
-  }
+  TERRACE_TRY(check_keys(message.keys));
   TERRACE_TRY(check_room_for_a_lease());
   if (message.keys.size() <= keys_in_memory) {
     TERRACE_ASSIGN(std::optional<tiers::LookUp> known,
@@ -109,16 +115,13 @@ Result<std::uint64_t> Session::lease_run(tiers::LookUp look_up) {
 }
 
 Status Session::lease(std::uint64_t request, const wire::Lease& message) {
-  if (message.keys.size() > wire::find_keys_max) {
-    return fail(Errc::invalid_argument, "leases of {} chunks are above {}: lease in pieces",
-                message.keys.size(), wire::find_keys_max);
-  }
+  TERRACE_TRY(check_keys(message.keys));
   TERRACE_TRY(check_room_for_a_lease());
   ++finds_under_way_;
   using Outcome = Result<ChunkService::LeasedChunks>;
   start<Outcome>(
-      [chunks = &node_.chunks, tenant = tenant_, message] {
-        return chunks->lease_all(tenant, message);
+      [chunks = &node_.chunks, tenant = tenant_, message, most = node_.options.client.bytes] {
+        return chunks->lease_all(tenant, message, most);
       },
       [request](Session& session, Outcome& leased) {
         --session.finds_under_way_;

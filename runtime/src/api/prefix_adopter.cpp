@@ -76,24 +76,25 @@ Result<std::optional<tiers::LeasedChunk>> find_indexes(PrefixLibrary& library,
   return library.chunks().find_last(prefix.names.request(keys, now));
 }
 
-/// Without indexes, or with damaged ones, the next step builds them of the rows.
+/// Without indexes, with damaged ones, or with a keeper that does not answer, the next step builds
+/// them of the rows.
 Status adopt_indexes(SequenceParts& parts, PrefixLibrary& library, const FoundPrefix& prefix) {
   if (parts.plan.layout.empty()) return {};
-  TERRACE_ASSIGN(const std::optional<tiers::LeasedChunk> found,
-                 find_indexes(library, prefix, parts.work.clock().now()));
-  if (!found) return {};
-  tiers::HeldChunks& held = *found->lease.held();
-  const Status read = read_indexes(held, found->manifest,
+  const auto asked = find_indexes(library, prefix, parts.work.clock().now());
+  if (!asked || !*asked) return {};
+  const tiers::LeasedChunk& found = **asked;
+  tiers::HeldChunks& held = *found.lease.held();
+  const Status read = read_indexes(held, found.manifest,
                                    {.backend = parts.work.backend,
                                     .layout = parts.plan.layout,
                                     .length = parts.progress.length()},
                                    parts.layers);
   if (read) {
-    parts.work.counters.store.read += found->manifest.bytes();
+    parts.work.counters.store.read += found.manifest.bytes();
     return {};
   }
   if (read.error().code == Errc::out_of_memory) return read;
-  held.drop(found->manifest.chunk(), read.error());
+  held.drop(found.manifest.chunk(), read.error());
   return {};
 }
 

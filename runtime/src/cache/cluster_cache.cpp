@@ -148,7 +148,7 @@ Result<HostRows> ClusterCache::rows_to_send() {
   blocks.clear();
   for (const CachedRowChange& change : slots_.changes()) {
     const bool from_host = change.number > 0 && change.staged == 0;
-    if (from_host && layer_.rows.has_store()) {
+    if (from_host && layer_.rows.has_mover()) {
       blocks.push_back(change.position / static_cast<std::uint32_t>(plan_.block_tokens()));
     }
   }

@@ -94,7 +94,7 @@ Status Layer::reserve_positions(std::size_t length) {
 
 Result<HostRows> Layer::host_rows(std::span<const std::uint32_t> blocks) {
   HostRows kept(rows, blocks);
-  if (!rows.has_store()) return kept;
+  if (!rows.has_mover()) return kept;
   const std::size_t away = rows.away_pages();
   const TimePoint begin = work_.clock().now();
   Status brought = memory_.make_room([&] { return rows.bring(kept.blocks()); });
@@ -108,7 +108,7 @@ Result<HostRows> Layer::host_rows(std::span<const std::uint32_t> blocks) {
 }
 
 Result<HostRows> Layer::host_rows(TokenRange tokens) {
-  if (!rows.has_store() || tokens.empty()) return HostRows(rows, {});
+  if (!rows.has_mover() || tokens.empty()) return HostRows(rows, {});
   std::vector<std::uint32_t> blocks(divide_up(tokens.end, plan_.block_tokens()) -
                                     tokens.begin / plan_.block_tokens());
   std::iota(blocks.begin(), blocks.end(),

@@ -48,7 +48,8 @@ Status SequenceRetention::start_if_due() {
   // Once a decision is under way it is that of all layers.
   for (const auto& layer : layers_) {
     const EntryLayout layout{plan_.shape(), rooms(*layer)};
-    TERRACE_TRY(layer->retention.entries.next().reserve(work_.backend, layout));
+    TERRACE_TRY(memory_.make_room(
+        [&] { return layer->retention.entries.next().reserve(work_.backend, layout); }));
   }
   const std::size_t end = leaving_end();
   for (const auto& layer : layers_) TERRACE_TRY(start(*layer, end));

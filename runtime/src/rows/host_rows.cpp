@@ -7,7 +7,7 @@
 namespace terrace {
 
 HostRows::HostRows(LayerRows& rows, std::span<const std::uint32_t> blocks) : rows_(&rows) {
-  if (!rows.has_store()) return;
+  if (!rows.has_mover()) return;
   kept_.assign(blocks.begin(), blocks.end());
   for (const std::uint32_t block : kept_) ++rows.keepers_[block];
 }

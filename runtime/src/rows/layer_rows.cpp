@@ -22,7 +22,7 @@ Status LayerRows::reserve(std::size_t blocks) {
       TERRACE_ASSIGN(std::byte* const page, pages_.append());
       host_.set(i, page);
     }
-    if (has_store() && stored_.size() < blocks) {
+    if (has_mover() && stored_.size() < blocks) {
       stored_.resize(blocks, offload::StoredPage::none);
       keepers_.resize(blocks);
       wanted_.resize(blocks, host_tier_.count_wanted());
@@ -181,8 +181,12 @@ std::optional<std::uint32_t> LayerRows::first_lost() const {
 }
 
 void LayerRows::list_idle(std::size_t blocks, std::vector<IdlePage>& idle) {
+  const bool lease_ended = lease_ != nullptr && !lease_->is_live();
   for (std::uint32_t block = 0; block < std::min(blocks, stored_.size()); ++block) {
     if (host_[block] == nullptr || keepers_[block] > 0) continue;
+    // The page on the host is the only copy then.
+    const bool is_stored = stored_[block] != offload::StoredPage::none;
+    if (lease_ended && is_stored && mover_->is_adopted(stored_[block])) forget_stored(block);
     if (stored_[block] == offload::StoredPage::none && !mover_->has_store()) continue;
     idle.push_back({.rows = this, .block = block, .wanted = wanted_[block]});
   }

@@ -59,8 +59,8 @@ class LayerRows {
 
   // Pages below the host.
 
-  /// Whether pages may leave the host at all.
-  [[nodiscard]] bool has_store() const noexcept { return mover_ != nullptr; }
+  /// Whether pages may be below the host: of a file, or adopted ones alone.
+  [[nodiscard]] bool has_mover() const noexcept { return mover_ != nullptr; }
   /// Whether the rows of a block are in the store alone.
   [[nodiscard]] bool is_away(std::size_t block) const noexcept {
     return block < stored_.size() && stored_[block] != offload::StoredPage::none &&
@@ -93,7 +93,8 @@ class LayerRows {
     std::uint64_t wanted = 0;
   };
   /// Adds the blocks among the first `blocks` that are on the host, and that are not pinned there;
-  /// where pages can go nowhere, those that were adopted.
+  /// where pages can go nowhere, those that were adopted. Adopted pages whose lease has ended count
+  /// as pages of this process from then on.
   void list_idle(std::size_t blocks, std::vector<IdlePage>& idle);
   struct Departure {
     std::size_t left = 0;     ///< pages

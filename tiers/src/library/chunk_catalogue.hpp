@@ -18,7 +18,7 @@
 namespace terrace::tiers {
 
 /// Tenants that a library tells apart.
-inline constexpr std::uint32_t tenants_max = 64;
+inline constexpr std::uint32_t tenants_max = 1024;
 
 /// Threads  one at a time
 class ChunkCatalogue {

@@ -24,8 +24,8 @@ namespace terrace::tiers {
 /// Threads  one at a time
 class TenantNumbers {
  public:
-  /// Returns the number of the tenant with a mark. After 63 tenants with a salt, tenants share the
-  /// last number.
+  /// Returns the number of the tenant with a mark. After 1,023 tenants with a salt, tenants share
+  /// the last number.
   TenantId number_of(OwnerMark mark) {
     if (mark == 0) return TenantId{};
     if (mark == of_several) return TenantId{tenants_max - 1};

@@ -63,7 +63,8 @@ class Sequence {
   /// Takes the tokens from `length` on back. Tokens that were indexed together with some of them
   /// are indexed again: nothing that stands for the tokens left remembers those taken back.
   ///
-  /// Errors   invalid_argument: not idle, or shorter than `length`; else phase() and length() say
+  /// Errors   invalid_argument: not idle, or shorter than `length`; out_of_memory for the decision
+  ///          of retention that is due, or for the window; phase() and length() say
   ///          how far it came: as before, or truncated and paused, or lost where a copy does not
   ///          end
   [[nodiscard]] Status truncate(std::size_t length);

@@ -83,7 +83,7 @@ class ChunkLibrary final : public ChunkKeeper, public std::enable_shared_from_th
 
   [[nodiscard]] const std::shared_ptr<Store>& store() const noexcept { return store_; }
 
-  /// 0 is that of the empty salt; after 63 others, tenants share the last number.
+  /// 0 is that of the empty salt; after 1,023 others, tenants share the last number.
   [[nodiscard]] Result<TenantId> tenant_of(const TenantSalt& salt) override;
 
   /// Chunks that the store lacks, and the lower store has, are brought up first: one after the
