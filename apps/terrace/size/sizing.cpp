@@ -48,7 +48,7 @@ Status size_below_the_device(const Config& config, std::size_t sequences,
                              FunctionRef<Result<MemoryNeed>(std::size_t)> need_of, Sizing& sizing) {
   const std::optional<std::size_t> limit = limit_of(config, "host.memory");
   const bool has_file = limit && !config.text("tier.nvme.path").empty();
-  // Of host memory with a file below it, rows have three quarters, all else the rest.
+  // With a file below it, rows have three quarters of host memory, and all else has the rest.
   const std::size_t rows_max = has_file ? *limit / 4 * 3 : std::numeric_limits<std::size_t>::max();
   const auto on_host = [&](std::size_t count) -> Result<std::size_t> {
     TERRACE_ASSIGN(const MemoryNeed need, need_of(count));
