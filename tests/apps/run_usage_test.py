@@ -285,8 +285,8 @@ class OtherCommands(unittest.TestCase):
         rows = self.rows("doctor")
         self.assertEqual([row["check"] for row in rows],
                          ["cpu", "numa", "container", "huge_pages", "pinned_memory", "io_uring",
-                          "direct_io", "cuda_driver", "cuda_toolkit", "cuda_device", "backend",
-                          "profile", "config", "variables"])
+                          "direct_io", "nvme", "remote", "daemon", "cuda_driver", "cuda_toolkit",
+                          "cuda_device", "backend", "profile", "config", "variables"])
         self.assertEqual({key for row in rows for key in row},
                          {"check", "status", "found", "advice"})
         self.assertLessEqual({row["status"] for row in rows}, {"ok", "warn", "skip"})
