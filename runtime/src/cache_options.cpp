@@ -42,13 +42,13 @@ std::optional<std::string> why_no_slot(const CacheOptions& options, const CacheS
 }
 
 Result<policies::ResidentCache> make_resident_cache(const CacheOptions& options, std::size_t slots,
-                                                   std::size_t key_count) {
+                                                    std::size_t key_count) {
   TERRACE_ASSIGN(auto replacement,
                  policies::make_replacement_policy(options.policy, options.replacement));
   TERRACE_ASSIGN(auto admission,
                  policies::make_admission_policy(options.admission, options.refill));
   return policies::ResidentCache::create(slots, key_count, std::move(replacement),
-                                        std::move(admission));
+                                         std::move(admission));
 }
 
 }  // namespace terrace

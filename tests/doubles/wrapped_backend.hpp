@@ -34,9 +34,7 @@ class WrappedBackend : public Backend {
   [[nodiscard]] MemoryUsage memory(Tier tier) const noexcept override {
     return inner_->memory(tier);
   }
-  void set_limit(Tier tier, std::size_t bytes) noexcept override {
-    inner_->set_limit(tier, bytes);
-  }
+  void set_limit(Tier tier, std::size_t bytes) noexcept override { inner_->set_limit(tier, bytes); }
   void reset_peak() noexcept override { inner_->reset_peak(); }
 
  protected:

@@ -59,10 +59,8 @@ void hold_cluster_queue(Drive& drive, const std::atomic<bool>& released) {
     for (int i = 0; i < 100'000'000 && !released.load(); ++i) std::this_thread::yield();
     return 0;
   };
-  EXPECT_TRUE(state_of(drive.sequence())
-                  .parts.work.lanes.cluster()
-                  .call(Phase::cluster, hold)
-                  .has_value());
+  EXPECT_TRUE(
+      state_of(drive.sequence()).parts.work.lanes.cluster().call(Phase::cluster, hold).has_value());
 }
 
 class EachRetention : public ::testing::TestWithParam<std::string> {

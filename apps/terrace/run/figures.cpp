@@ -148,9 +148,8 @@ PolicyFigures make_figures(const RunJob& job, const Session& session, const Time
       .needles_form = job.needles_form,
       .cache = figures_of_cache(job, session, counters.cache),
       .bytes = counters.bytes,
-      .nvme = !session.runtime->has_store_below_host()
-                  ? std::nullopt
-                  : std::optional(counters.store),
+      .nvme =
+          !session.runtime->has_store_below_host() ? std::nullopt : std::optional(counters.store),
       .restored = job.restore.empty() ? std::nullopt : std::optional(session.restored),
       .kept = job.save.empty() ? std::nullopt : std::optional(session.kept),
       .bytes_per_token = bytes_per_token(counters.bytes, job.context, steps),

@@ -10,9 +10,9 @@
 
 #include "terrace/core/result.hpp"
 #include "terrace/core/shape.hpp"
-#include "terrace/policies/resident_cache.hpp"
 #include "terrace/policies/admission.hpp"
 #include "terrace/policies/replacement.hpp"
+#include "terrace/policies/resident_cache.hpp"
 
 namespace terrace {
 
@@ -66,6 +66,6 @@ std::optional<std::string> why_no_slot(const CacheOptions& options, const CacheS
 /// Makes the cache of one layer of one sequence, for unit keys below `key_count`.
 /// Errors: invalid_argument naming the setting; those of the policies.
 Result<policies::ResidentCache> make_resident_cache(const CacheOptions& options, std::size_t slots,
-                                                   std::size_t key_count);
+                                                    std::size_t key_count);
 
 }  // namespace terrace
