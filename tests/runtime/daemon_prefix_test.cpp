@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "node/made_node.hpp"
+#include "runtime/prefixes.hpp"
 #include "runtime/scenario.hpp"
 #include "terrace/runtime/config.hpp"
 
@@ -19,46 +20,28 @@ using node::RunningDaemon;
 using testing::Drive;
 using testing::Scenario;
 using testing::Traffic;
-
-constexpr std::size_t prompt = 300;
-constexpr std::size_t kept = 288;  ///< of the prompt, in whole chunks
-constexpr std::size_t step_count = 12;
-constexpr Duration long_enough = std::chrono::minutes(2);
-
-std::vector<TokenId> some_tokens(std::size_t count = prompt) {
-  std::vector<TokenId> tokens;
-  for (std::uint32_t i = 0; i < count; ++i) tokens.push_back(TokenId{7 + i});
-  return tokens;
-}
+using testing::prefixes::chunk_tokens;
+using testing::prefixes::expect_same_prompt_after;
+using testing::prefixes::kept;
+using testing::prefixes::long_enough;
+using testing::prefixes::prompt;
+using testing::prefixes::publish_and_step;
+using testing::prefixes::step_count;
+using testing::prefixes::tokens_of;
 
 /// Returns a scenario whose runtimes have a daemon, and nothing else below the host.
 Scenario with_daemon(Scenario scenario, const NodePlace& place, std::size_t host_bytes = SIZE_MAX) {
   scenario.runtime.below_host = {.host_bytes = host_bytes};
   scenario.runtime.prefixes = {.model = "weights",
-                               .chunk_tokens = 32,
+                               .chunk_tokens = chunk_tokens,
                                .daemon = {.socket = place.socket(), .deadline = long_enough}};
   return scenario;
-}
-
-/// Publishes a prompt, and returns what steps after its prefix compute.
-std::vector<testing::StepOutput> publish(const Scenario& scenario, const PrefixQuery& query) {
-  const auto runtime = scenario.open();
-  const Traffic traffic(scenario.runtime.shape, 1);
-  Drive drive(*runtime, traffic);
-  EXPECT_TRUE(drive.prefill(query.tokens.size()).has_value());
-  const auto report = drive.sequence().publish(query);
-  EXPECT_TRUE(report.has_value()) << report.error().message();
-  EXPECT_EQ(report.value_or(PublishReport{}).tokens, kept);
-  EXPECT_TRUE(report.value_or(PublishReport{}).indexed);
-  EXPECT_TRUE(drive.sequence().truncate(kept).has_value());
-  EXPECT_TRUE(drive.steps(step_count).has_value());
-  return drive.outputs();
 }
 
 class DaemonPrefix : public testing::OfEachPolicy {
  protected:
   NodePlace place_;
-  std::vector<TokenId> tokens_ = some_tokens();
+  std::vector<TokenId> tokens_ = tokens_of(prompt);
   Traffic traffic_{scenario_.runtime.shape, 1};
 };
 
@@ -72,7 +55,8 @@ TEST_P(DaemonPrefix, OfAnotherProcessChangesNoBit) {
       scenario.runtime.below_host.file = place_.folder() / "rows";
       scenario.runtime.below_host.file_bytes = 16 << 20;
     }
-    if (expected.empty()) expected = publish(scenario, {.tokens = tokens_, .salt = "mine"});
+    if (expected.empty())
+      expected = publish_and_step(scenario, {.tokens = tokens_, .salt = "mine"});
     const auto runtime = scenario.open();
     EXPECT_EQ(runtime->has_store_below_host(), has_file);
     EXPECT_EQ(runtime->open_sequence({.tokens = tokens_, .salt = "yours"}).value()->length(), 0U);
@@ -97,31 +81,14 @@ TEST_P(DaemonPrefix, ChangesNoBitOfThePromptAfterIt) {
     RunningDaemon daemon(place.options());
     Scenario scenario = with_daemon(scenario_, place, /*host_bytes=*/0);
     scenario.runtime.prompts = prompts;
-    std::vector<testing::StepOutput> expected;
-    for (const bool stored : {false, true}) {
-      const auto runtime = scenario.open();
-      auto opened = runtime->open_sequence({.tokens = tokens_});
-      ASSERT_TRUE(opened.has_value()) << opened.error().message();
-      Drive drive(std::move(*opened), *runtime, traffic_);
-      EXPECT_EQ(drive.sequence().length(), stored ? kept : 0);
-      if (!stored) {
-        ASSERT_TRUE(drive.prefill(kept).has_value());
-        ASSERT_TRUE(
-            drive.sequence().publish({.tokens = std::span(tokens_).first(kept)}).has_value());
-      }
-      ASSERT_TRUE(drive.prefill(prompt + 25).has_value());
-      ASSERT_TRUE(drive.steps(step_count).has_value());
-      if (!stored) expected = drive.outputs();
-      EXPECT_EQ(drive.outputs(), expected);
-      drive.expect_all_rows_right();
-    }
+    expect_same_prompt_after(scenario);
   }
 }
 
 TEST_P(DaemonPrefix, WhoseDaemonIsGoneIsComputedAgain) {
   std::optional<RunningDaemon> daemon(std::in_place, place_.options());
   const Scenario scenario = with_daemon(scenario_, place_);
-  publish(scenario, {.tokens = tokens_});
+  publish_and_step(scenario, {.tokens = tokens_});
   const auto runtime = scenario.open();
   Drive drive(runtime->open_sequence({.tokens = tokens_}).value(), *runtime, traffic_);
   ASSERT_EQ(drive.sequence().length(), kept);
@@ -143,7 +110,7 @@ TEST_P(DaemonPrefix, WhoseDaemonIsGoneIsComputedAgain) {
     EXPECT_EQ(runtime->open_sequence({.tokens = tokens_}).value()->length(), 0U);
   }
   EXPECT_EQ(runtime->prefix_counters().misses.late, 20U);
-  EXPECT_FALSE(drive.sequence().publish({.tokens = some_tokens(kept)}).has_value());
+  EXPECT_FALSE(drive.sequence().publish({.tokens = tokens_of(kept)}).has_value());
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, DaemonPrefix, ::testing::ValuesIn(testing::selecting_policies()));
@@ -160,12 +127,12 @@ class DaemonPrefixes : public ::testing::Test {
 
   NodePlace place_;
   Scenario scenario_ = with_daemon({}, place_);
-  std::vector<TokenId> tokens_ = some_tokens();
+  std::vector<TokenId> tokens_ = tokens_of(prompt);
 };
 
 TEST_F(DaemonPrefixes, AreFoundAgainAfterItsRestart) {
   std::optional<RunningDaemon> daemon(std::in_place, place_.options());
-  const auto expected = publish(scenario_, {.tokens = tokens_});
+  const auto expected = publish_and_step(scenario_, {.tokens = tokens_});
   const auto runtime = scenario_.open();
   const auto before = runtime->open_sequence({.tokens = tokens_}).value();
   EXPECT_EQ(before->length(), kept);
@@ -191,7 +158,7 @@ TEST_F(DaemonPrefixes, ThatWereReadOutliveIt) {
       scenario.runtime.below_host.file_bytes = 16 << 20;
     }
     std::optional<RunningDaemon> daemon(place_.options());
-    publish(scenario, {.tokens = tokens_});
+    publish_and_step(scenario, {.tokens = tokens_});
     const auto runtime = scenario.open();
     Drive drive(open_again(*runtime), *runtime, traffic);
     ASSERT_EQ(drive.sequence().length(), kept);
@@ -211,7 +178,7 @@ TEST_F(DaemonPrefixes, FitThroughAMemoryThatHasNoRoomForThem) {
   options.client.bytes = 40 << 10;
   RunningDaemon daemon(options);
   scenario_.runtime.policy = "streaming";
-  const auto expected = publish(scenario_, {.tokens = tokens_});
+  const auto expected = publish_and_step(scenario_, {.tokens = tokens_});
   const auto runtime = scenario_.open();
   const Traffic traffic(scenario_.runtime.shape, 1);
   Drive drive(runtime->open_sequence({.tokens = tokens_}).value(), *runtime, traffic);
@@ -228,7 +195,7 @@ TEST_F(DaemonPrefixes, FitThroughAMemoryThatHasNoRoomForThem) {
 TEST_F(DaemonPrefixes, ThatNobodySelectsStayWithIt) {
   constexpr std::size_t length = 4096;
   RunningDaemon daemon(place_.options());
-  const std::vector<TokenId> tokens = some_tokens(length);
+  const std::vector<TokenId> tokens = tokens_of(length);
   scenario_.runtime.prefixes.chunk_tokens = 256;
   const Traffic traffic(scenario_.runtime.shape, 1);
   {
@@ -248,7 +215,7 @@ TEST_F(DaemonPrefixes, ThatNobodySelectsStayWithIt) {
 
 TEST_F(DaemonPrefixes, AreWrittenOnceForAllProcesses) {
   RunningDaemon daemon(place_.options());
-  publish(scenario_, {.tokens = tokens_});
+  publish_and_step(scenario_, {.tokens = tokens_});
   const auto runtime = scenario_.open();
   const Traffic traffic(scenario_.runtime.shape, 1);
   Drive drive(*runtime, traffic);
@@ -266,7 +233,7 @@ TEST_F(DaemonPrefixes, AreWrittenOnceForAllProcesses) {
 
 TEST_F(DaemonPrefixes, AreOfAnIndexThatAnotherSeedCannotUse) {
   RunningDaemon daemon(place_.options());
-  publish(scenario_, {.tokens = tokens_});
+  publish_and_step(scenario_, {.tokens = tokens_});
   ++scenario_.runtime.seed;
   const auto runtime = scenario_.open();
   const Traffic traffic(scenario_.runtime.shape, 1);
@@ -324,7 +291,7 @@ TEST_F(DaemonPrefixes, AreOfRuntimesThatNameAModel) {
 
 TEST_F(DaemonPrefixes, AreNotFoundWithADaemonOfAnotherUser) {
   RunningDaemon daemon(place_.options());
-  publish(scenario_, {.tokens = tokens_});
+  publish_and_step(scenario_, {.tokens = tokens_});
   scenario_.runtime.prefixes.daemon.user = "12345";
   EXPECT_EQ(scenario_.open()->open_sequence({.tokens = tokens_}).value()->length(), 0U);
 }

@@ -14,6 +14,7 @@
 #include "doubles/fault_store.hpp"
 #include "doubles/memory_store.hpp"
 #include "prefix/prefix_library.hpp"
+#include "runtime/prefixes.hpp"
 #include "runtime/scenario.hpp"
 
 namespace terrace {
@@ -23,18 +24,12 @@ using testing::Drive;
 using testing::outputs_of;
 using testing::Scenario;
 using testing::Traffic;
-
-constexpr std::size_t chunk_tokens = 32;
-constexpr std::size_t prompt = 300;
-constexpr std::size_t kept = 288;  ///< of the prompt, in whole chunks
-constexpr std::size_t step_count = 12;
-
-std::vector<TokenId> tokens_of(std::size_t count, std::uint32_t first = 7) {
-  std::vector<TokenId> tokens(count);
-  for (std::size_t i = 0; i < count; ++i)
-    tokens[i] = TokenId{first + static_cast<std::uint32_t>(i)};
-  return tokens;
-}
+using testing::prefixes::chunk_tokens;
+using testing::prefixes::expect_same_prompt_after;
+using testing::prefixes::kept;
+using testing::prefixes::prompt;
+using testing::prefixes::step_count;
+using testing::prefixes::tokens_of;
 
 /// A store that outlives runtimes, as a file does.
 struct Shelf {
@@ -105,23 +100,7 @@ TEST_P(Prefix, ThatIsFoundChangesNoBitOfSteps) {
 TEST_P(Prefix, ThatIsFoundChangesNoBitOfThePromptAfterIt) {
   const Shelf shelf;
   keep_prefixes(scenario_, shelf);
-  std::vector<testing::StepOutput> expected;
-  for (const bool stored : {false, true}) {
-    const auto runtime = scenario_.open();
-    auto opened = runtime->open_sequence({.tokens = tokens_});
-    ASSERT_TRUE(opened.has_value()) << opened.error().message();
-    Drive drive(std::move(*opened), *runtime, traffic_);
-    EXPECT_EQ(drive.sequence().length(), stored ? kept : 0);
-    if (!stored) {
-      ASSERT_TRUE(drive.prefill(kept).has_value());
-      ASSERT_TRUE(drive.sequence().publish({.tokens = std::span(tokens_).first(kept)}).has_value());
-    }
-    ASSERT_TRUE(drive.prefill(prompt + 25).has_value());
-    ASSERT_TRUE(drive.steps(step_count).has_value());
-    if (!stored) expected = drive.outputs();
-    EXPECT_EQ(drive.outputs(), expected);
-    drive.expect_all_rows_right();
-  }
+  expect_same_prompt_after(scenario_);
 }
 
 TEST_P(Prefix, IsNotChangedByTheSequencesThatBeginWithIt) {

@@ -7,6 +7,7 @@
 
 #include "api/sequence_state.hpp"
 #include "redis/redis_server.hpp"
+#include "runtime/prefixes.hpp"
 #include "runtime/scenario.hpp"
 
 namespace terrace {
@@ -17,17 +18,13 @@ using redis::wait_until;
 using testing::Drive;
 using testing::Scenario;
 using testing::Traffic;
-
-constexpr std::size_t prompt = 300;
-constexpr std::size_t kept = 288;  ///< of the prompt, in whole chunks
-constexpr std::size_t step_count = 12;
-constexpr Duration long_enough = std::chrono::minutes(2);
-
-std::vector<TokenId> some_tokens(std::size_t count = prompt) {
-  std::vector<TokenId> tokens;
-  for (std::uint32_t i = 0; i < count; ++i) tokens.push_back(TokenId{7 + i});
-  return tokens;
-}
+using testing::prefixes::chunk_tokens;
+using testing::prefixes::kept;
+using testing::prefixes::long_enough;
+using testing::prefixes::prompt;
+using testing::prefixes::publish_and_step;
+using testing::prefixes::step_count;
+using testing::prefixes::tokens_of;
 
 std::string url_of(const RedisServer& server, const std::string& login = {}) {
   return "redis://" + login + server.address().text();
@@ -36,23 +33,10 @@ std::string url_of(const RedisServer& server, const std::string& login = {}) {
 /// Returns a scenario whose runtimes have a file and servers, as on a machine of their own.
 Scenario with_servers(Scenario scenario, const std::string& file, const std::string& url) {
   scenario.runtime.below_host = {.file = file, .file_bytes = 16 << 20};
-  scenario.runtime.prefixes = {
-      .model = "weights", .chunk_tokens = 32, .remote = {.url = url, .deadline = long_enough}};
+  scenario.runtime.prefixes = {.model = "weights",
+                               .chunk_tokens = chunk_tokens,
+                               .remote = {.url = url, .deadline = long_enough}};
   return scenario;
-}
-
-/// Publishes a prompt, and returns what steps after its prefix compute.
-std::vector<testing::StepOutput> publish(const Scenario& scenario, const PrefixQuery& query) {
-  const auto runtime = scenario.open();
-  const Traffic traffic(scenario.runtime.shape, 1);
-  Drive drive(*runtime, traffic);
-  EXPECT_TRUE(drive.prefill(query.tokens.size()).has_value());
-  const auto report = drive.sequence().publish(query);
-  EXPECT_TRUE(report.has_value()) << report.error().message();
-  EXPECT_EQ(report.value_or(PublishReport{}).tokens, kept);
-  EXPECT_TRUE(drive.sequence().truncate(kept).has_value());
-  EXPECT_TRUE(drive.steps(step_count).has_value());
-  return drive.outputs();
 }
 
 class RemotePrefix : public testing::OfEachPolicy {
@@ -66,9 +50,9 @@ class RemotePrefix : public testing::OfEachPolicy {
 TEST_P(RemotePrefix, OfAnotherMachineChangesNoBit) {
   const RedisServer server({.password = "open sesame"});
   const std::string url = url_of(server, ":open%20sesame@");
-  const std::vector<TokenId> tokens = some_tokens();
-  const auto expected =
-      publish(with_servers(scenario_, folder_ / "first", url), {.tokens = tokens, .salt = "mine"});
+  const std::vector<TokenId> tokens = tokens_of(prompt);
+  const auto expected = publish_and_step(with_servers(scenario_, folder_ / "first", url),
+                                         {.tokens = tokens, .salt = "mine"});
   const auto runtime = with_servers(scenario_, folder_ / "second", url).open();
   EXPECT_EQ(runtime->open_sequence({.tokens = tokens, .salt = "yours"}).value()->length(), 0U);
   auto opened = runtime->open_sequence({.tokens = tokens, .salt = "mine"});
@@ -95,12 +79,12 @@ class RemotePrefixes : public ::testing::Test {
   }
   Scenario scenario_;
   TemporaryFolder folder_;
-  std::vector<TokenId> tokens_ = some_tokens();
+  std::vector<TokenId> tokens_ = tokens_of(prompt);
 };
 
 TEST_F(RemotePrefixes, ThatAreDamagedAreNotFound) {
   const RedisServer server;
-  publish(with_servers(scenario_, folder_ / "first", url_of(server)), {.tokens = tokens_});
+  publish_and_step(with_servers(scenario_, folder_ / "first", url_of(server)), {.tokens = tokens_});
   auto client = server.client();
   const int values = std::stoi(client.ask({"DBSIZE"}));
   ASSERT_GT(values, 18);
@@ -122,7 +106,7 @@ TEST_F(RemotePrefixes, OfAServerThatIsNotThereAreMissed) {
     const RedisServer server;
     url = url_of(server);
   }
-  publish(with_servers(scenario_, folder_ / "first", url), {.tokens = tokens_});
+  publish_and_step(with_servers(scenario_, folder_ / "first", url), {.tokens = tokens_});
   const auto other = with_servers(scenario_, folder_ / "second", url).open();
   for (int i = 0; i < 20; ++i) {
     EXPECT_EQ(other->open_sequence({.tokens = tokens_}).value()->length(), 0U);

@@ -37,7 +37,7 @@ _@program_offer() {
   mapfile -t -O ${#found[@]} found < <(compgen -W "$1" -- "$current")
 }
 
-# Adds what an option takes, of which `kept` and `current` have been typed.
+# Adds the words that an option takes. The user has typed `kept` and `current` of it.
 _@program_offer_values() {
   local takes=" $1 "
   if [[ $takes == *" @many "* && $current == *,* ]]; then

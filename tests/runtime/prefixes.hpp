@@ -1,0 +1,68 @@
+// A prompt whose prefix one runtime publishes, and another one begins with.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "runtime/scenario.hpp"
+
+namespace terrace::testing::prefixes {
+
+inline constexpr std::size_t chunk_tokens = 32;
+inline constexpr std::size_t prompt = 300;
+inline constexpr std::size_t kept = 288;  ///< of the prompt, in whole chunks
+inline constexpr std::size_t step_count = 12;
+inline constexpr Duration long_enough = std::chrono::minutes(2);
+
+inline std::vector<TokenId> tokens_of(std::size_t count, std::uint32_t first = 7) {
+  std::vector<TokenId> tokens;
+  for (std::uint32_t i = 0; i < count; ++i) tokens.push_back(TokenId{first + i});
+  return tokens;
+}
+
+/// Publishes a prompt, and returns what steps after its prefix compute.
+inline std::vector<StepOutput> publish_and_step(const Scenario& scenario,
+                                                const PrefixQuery& query) {
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  EXPECT_TRUE(drive.prefill(query.tokens.size()).has_value());
+  const auto report = drive.sequence().publish(query);
+  EXPECT_TRUE(report.has_value()) << report.error().message();
+  EXPECT_EQ(report.value_or(PublishReport{}).tokens, kept);
+  EXPECT_TRUE(report.value_or(PublishReport{}).indexed);
+  EXPECT_TRUE(drive.sequence().truncate(kept).has_value());
+  EXPECT_TRUE(drive.steps(step_count).has_value());
+  return drive.outputs();
+}
+
+/// Has one sequence compute a prefix and publish it, and another one find it: a prompt after it has
+/// the same bits in both.
+inline void expect_same_prompt_after(const Scenario& scenario) {
+  const std::vector<TokenId> tokens = tokens_of(prompt);
+  const Traffic traffic(scenario.runtime.shape, 1);
+  std::vector<StepOutput> expected;
+  for (const bool stored : {false, true}) {
+    const auto runtime = scenario.open();
+    auto opened = runtime->open_sequence({.tokens = tokens});
+    ASSERT_TRUE(opened.has_value()) << opened.error().message();
+    Drive drive(std::move(*opened), *runtime, traffic);
+    EXPECT_EQ(drive.sequence().length(), stored ? kept : 0);
+    if (!stored) {
+      ASSERT_TRUE(drive.prefill(kept).has_value());
+      ASSERT_TRUE(drive.sequence().publish({.tokens = std::span(tokens).first(kept)}).has_value());
+    }
+    ASSERT_TRUE(drive.prefill(prompt + 25).has_value());
+    ASSERT_TRUE(drive.steps(step_count).has_value());
+    if (!stored) expected = drive.outputs();
+    EXPECT_EQ(drive.outputs(), expected);
+    drive.expect_all_rows_right();
+  }
+}
+
+}  // namespace terrace::testing::prefixes
