@@ -2,6 +2,7 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "storage/page_parts.hpp"
@@ -27,6 +28,10 @@ Result<StoreTicket> MemoryStore::do_submit(std::span<PageRequest> batch,
   TERRACE_TRY(offload::check_batch(name(), batch));
   const std::scoped_lock lock(mutex_);
   for (PageRequest& request : batch) request.status = carry_out(request);
+  const auto reads = [](const PageRequest& request) {
+    return request.verb == PageVerb::get || request.verb == PageVerb::get_part;
+  };
+  if (std::ranges::any_of(batch, reads)) ++read_batches_;
   StoreTicket ticket{.number = ++batches_};
   ticket.done.set();
   return ticket;
@@ -106,6 +111,11 @@ Status MemoryStore::find(PageRequest& request) const {
   request.bytes = found == pages_.end() ? 0 : found->second.bytes.size();
   if (found == pages_.end()) return offload::unknown_page(name(), request.key);
   return {};
+}
+
+std::uint64_t MemoryStore::read_batches() const {
+  const std::scoped_lock lock(mutex_);
+  return read_batches_;
 }
 
 StoreUsage MemoryStore::usage() const {

@@ -27,6 +27,9 @@ class MemoryStore final : public Store {
 
   [[nodiscard]] StoreUsage usage() const override;
 
+  /// Returns how many batches there were that read pages.
+  [[nodiscard]] std::uint64_t read_batches() const;
+
   /// Flips one bit of a stored page, for tests of what reads it. Returns whether it has the byte.
   bool damage(PageKey key, std::size_t byte = 0);
 
@@ -49,6 +52,7 @@ class MemoryStore final : public Store {
   std::unordered_map<PageKey, Page, PageKeyHash> pages_;
   std::size_t bytes_in_use_ = 0;
   std::uint64_t batches_ = 0;
+  std::uint64_t read_batches_ = 0;
 };
 
 }  // namespace terrace::doubles

@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "doubles/fault_store.hpp"
 #include "doubles/memory_store.hpp"
+#include "runtime/batch.hpp"
 #include "runtime/scenario.hpp"
 
 namespace terrace {
@@ -58,8 +60,38 @@ TEST_P(RowsBelowTheHost, ChangeNoBit) {
   }
 }
 
+class RowsOfABatch : public testing::OfEachPolicy {};
+
+/// Three sequences whose rows take more than the host has, and whose steps select all of them.
+TEST_P(RowsOfABatch, MakeRoomForThoseOfOtherMembers) {
+  scenario_.runtime.shape.head_dim = 64;  // rows take most of the memory
+  constexpr std::size_t tokens = 1200;
+  const std::vector<std::size_t> all{0, 1, 2};
+  const auto outputs_with = [&](std::size_t host_memory) {
+    const Below below;
+    scenario_.runtime.below_host.store = below.store;
+    scenario_.backend.host_memory_limit = host_memory;
+    const auto runtime = scenario_.open();
+    testing::Batch batch(*runtime, all.size());
+    for (const std::size_t one : all) batch.expect_prompt(one, tokens, 200);
+    for (std::size_t i = 0; i < 8; ++i) batch.expect_step(all);
+    std::vector<std::vector<testing::StepOutput>> outputs;
+    for (const std::size_t one : all) outputs.push_back(batch.outputs(one));
+    return outputs;
+  };
+  const auto expected = outputs_with(SIZE_MAX);
+  for (const std::size_t quarters : {11, 9}) {
+    EXPECT_TRUE(outputs_with(rows_of(scenario_, tokens) * quarters / 4) == expected);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Table, RowsBelowTheHost,
                          ::testing::ValuesIn(testing::selecting_policies()));
+
+/// Without those whose indexes take as much as rows do.
+INSTANTIATE_TEST_SUITE_P(Table, RowsOfABatch,
+                         ::testing::Values("signs", "wave", "pqcache", "clusterkv", "quest",
+                                           "infllm"));
 
 TEST(BelowTheHost, NothingIsLeftOfAClosedSequence) {
   const Below below;
@@ -170,6 +202,29 @@ TEST(BelowTheHost, ABlockThatIsCutAndWrittenAgainIsNotTheStoresAnyMore) {
   ASSERT_TRUE(branch.steps(60).has_value());
   branch.expect_all_rows_right();
   drive.expect_all_rows_right();
+}
+
+/// Takes a step of so many sequences, whose rows are all below the host but for those of the step.
+/// Returns how many batches of pages the step has read.
+std::uint64_t read_batches_of_a_step(std::size_t sequences) {
+  Scenario scenario;
+  const auto store = std::make_shared<doubles::MemoryStore>();
+  scenario.runtime.below_host = {.store = store, .host_bytes = 0};
+  const auto runtime = scenario.open();
+  testing::Batch batch(*runtime, sequences);
+  std::vector<std::size_t> all(sequences);
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  for (const std::size_t one : all) batch.expect_prompt(one, prompt, prompt);
+  batch.expect_step(all);
+  const std::uint64_t before = store->read_batches();
+  batch.expect_step(all);
+  return store->read_batches() - before;
+}
+
+TEST(BelowTheHost, SelectedRowsOfAllMembersAreReadTogether) {
+  const std::uint64_t of_one = read_batches_of_a_step(1);
+  EXPECT_GT(of_one, 0U);
+  EXPECT_EQ(read_batches_of_a_step(2), of_one);
 }
 
 /// Errors of one read, at every place where a step waits for one.

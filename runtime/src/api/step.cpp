@@ -72,12 +72,11 @@ void Step::State::begin_member(SequenceState& sequence, std::size_t tokens) {
   Participant& one = sequence.participant;
   tokens_.push_back(tokens);
   const std::lock_guard lock(sequence.mutex);
-  statuses_.push_back(one.named(one.begin(tokens, memory_)));
+  statuses_.push_back(batch_.begin(one, tokens));
   if (!statuses_.back()) return;
   places_.push_back(statuses_.size() - 1);
   packed_firsts_.push_back(packed_tokens_);
   packed_tokens_ += tokens;
-  batch_.add(one);
 }
 
 Step::State::~State() {

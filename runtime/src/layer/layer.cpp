@@ -97,7 +97,9 @@ Result<HostRows> Layer::host_rows(std::span<const std::uint32_t> blocks) {
   if (!rows.has_mover()) return kept;
   const std::size_t away = rows.away_pages();
   const TimePoint begin = work_.clock().now();
-  Status brought = memory_.make_room([&] { return rows.bring(kept.blocks()); });
+  std::vector<LayerRows::Arrival> arrivals;
+  rows.list_away(kept.blocks(), arrivals);
+  const Status brought = memory_.make_room([&] { return LayerRows::bring(arrivals); });
   if (away > 0) work_.count_wait(WaitReason::rows, begin);
   work_.counters.store.read += (away - rows.away_pages()) * plan_.block_bytes();
   if (brought) return kept;

@@ -106,12 +106,15 @@ Status Reclaimer::send_rows_away(MemoryHolder& requester) {
     if (!sent) refused = tl::unexpected(sent.error());
     return sent.value_or(0) > 0;
   };
-  const bool any = send(requester, /*patient=*/false) ||
-                   take_from_other(&requester,
-                                   [&](MemoryHolder& other) {
-                                     return other.may_send_rows_away() && send(other, false);
-                                   }) ||
-                   send(requester, /*patient=*/true);
+  const auto send_others = [&](bool patient) {
+    return take_from_other(&requester, [&](MemoryHolder& other) {
+      return other.may_send_rows_away() && send(other, patient);
+    });
+  };
+  bool any = false;
+  for (const bool patient : {false, true}) {
+    any = any || send(requester, patient) || send_others(patient);
+  }
   return any ? Status{} : refused;
 }
 

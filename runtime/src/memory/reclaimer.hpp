@@ -6,7 +6,10 @@
 //   cache has; on the host, where there is a store below it, pages that no work reads
 //   those of the other sequences, unless a call of theirs is under way: first of the sequence whose
 //   last step is longest ago
-//   on the host the sequence's own pages that work reads, once that work is done
+//   on the host the sequence's own pages that work reads, once that work is done, then those of the
+//   others
+//
+// The pages of a sequence in a step are, after its own, those of the step's other sequences.
 #pragma once
 
 #include <mutex>

@@ -124,7 +124,7 @@ Status LayerRows::adopt(const AdoptedBlocks& adopted) {
   return {};
 }
 
-Status LayerRows::bring(std::span<const std::uint32_t> blocks) {
+void LayerRows::list_away(std::span<const std::uint32_t> blocks, std::vector<Arrival>& arrivals) {
   const std::uint64_t now = host_tier_.count_wanted();
   for (const std::uint32_t block : blocks) wanted_[block] = now;
   std::vector<std::uint32_t> away;
@@ -133,28 +133,40 @@ Status LayerRows::bring(std::span<const std::uint32_t> blocks) {
   std::ranges::sort(away);
   const auto [first, last] = std::ranges::unique(away);
   away.erase(first, last);
-  for (std::span<const std::uint32_t> rest = away; !rest.empty();) {
+  for (const std::uint32_t block : away) arrivals.push_back({.rows = this, .block = block});
+}
+
+Status LayerRows::bring(std::span<Arrival> arrivals) {
+  std::vector<Arrival*> left;
+  for (Arrival& one : arrivals) {
+    if (!one.has_come()) left.push_back(&one);
+  }
+  for (std::span<Arrival* const> rest = left; !rest.empty();) {
     const std::size_t count = std::min(rest.size(), offload::PageMover::batch_pages);
-    TERRACE_TRY(bring_some(rest.first(count)));
+    TERRACE_TRY(bring_batch(rest.first(count)));
     rest = rest.subspan(count);
   }
   return {};
 }
 
-Status LayerRows::bring_some(std::span<const std::uint32_t> blocks) {
+Status LayerRows::bring_batch(std::span<Arrival* const> arrivals) {
   std::vector<Page> pages;
-  pages.reserve(blocks.size());
-  for (const std::uint32_t block : blocks) pages.push_back({.stored = stored_[block]});
-  TERRACE_TRY(mover_->promote(pages));
+  pages.reserve(arrivals.size());
+  for (const Arrival* const one : arrivals) {
+    pages.push_back({.stored = one->rows->stored_[one->block]});
+  }
+  TERRACE_TRY(arrivals.front()->rows->mover_->promote(pages));
   Status first;
   for (std::size_t i = 0; i < pages.size(); ++i) {
-    if (!pages[i].status) {
-      note_lost(blocks[i], pages[i].status.error());
-      if (first) first = pages[i].status;
-      continue;
+    Arrival& one = *arrivals[i];
+    one.status = pages[i].status;
+    if (one.status) {
+      one.rows->host_.set(one.block, one.rows->pages_.fill(one.block, pages[i].host));
+      --one.rows->away_;
+    } else {
+      one.rows->note_lost(one.block, one.status.error());
+      if (first) first = one.status;
     }
-    host_.set(blocks[i], pages_.fill(blocks[i], pages[i].host));
-    --away_;
   }
   return first;
 }

@@ -77,9 +77,21 @@ class LayerRows {
   /// Has blocks that a store has, and that stay there: all are away. There must be no block yet,
   /// and a mover of pages. Errors: out_of_memory.
   Status adopt(const AdoptedBlocks& adopted);
-  /// Reads those of the blocks that are away. Errors: out_of_memory naming host.memory, those of
-  /// the store. Blocks that have arrived stay, and those that have not are away as before.
-  Status bring(std::span<const std::uint32_t> blocks);
+  /// A block that is to come to the host.
+  struct Arrival {
+    LayerRows* rows = nullptr;
+    std::uint32_t block = 0;
+    Status status = {};  ///< the store's error, if the block was asked for and has not come
+
+    [[nodiscard]] bool has_come() const noexcept { return !rows->is_away(block); }
+  };
+  /// Notes that blocks are wanted, and adds those that are away, each once.
+  void list_away(std::span<const std::uint32_t> blocks, std::vector<Arrival>& arrivals);
+  /// Reads the blocks that have not come, which are of layers of one runtime, in as few batches as
+  /// they make. Errors: out_of_memory naming host.memory; that of the first block that has failed.
+  /// Batches behind an error are not read. Blocks that have come stay, and those that have not are
+  /// away as before.
+  static Status bring(std::span<Arrival> arrivals);
 
   /// The first block with rows that the store could not give back, or the first of its chunk; once
   /// the lease of adopted blocks has ended, the first of them that is away; none where all rows can
@@ -180,7 +192,7 @@ class LayerRows {
 
   [[nodiscard]] std::byte* on_host(std::size_t block) const noexcept { return host_[block]; }
   [[nodiscard]] BlockTable host_table() const noexcept { return table(host_.data()); }
-  Status bring_some(std::span<const std::uint32_t> blocks);
+  static Status bring_batch(std::span<Arrival* const> arrivals);
   /// Notes that the store did not give a block back, and has its chunk dropped, if it is adopted.
   void note_lost(std::uint32_t block, const Error& why);
   void forget_pages_from(std::size_t block);

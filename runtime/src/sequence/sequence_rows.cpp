@@ -169,7 +169,27 @@ bool SequenceRows::spill_one() {
          std::ranges::any_of(layers_, [](const auto& layer) { return layer->cache->spill(); });
 }
 
+void SequenceRows::join(Company& company) {
+  company.push_back(this);
+  company_ = &company;
+}
+
+void SequenceRows::leave() noexcept {
+  std::erase(*company_, this);
+  company_ = nullptr;
+}
+
 Result<std::size_t> SequenceRows::send_away(std::size_t count, bool patient) {
+  Result<std::size_t> sent = send_own_away(count, patient);
+  if (company_ == nullptr) return sent;
+  for (SequenceRows* const other : *company_) {
+    if (sent.value_or(0) > 0) break;
+    if (other != this) sent = other->send_own_away(count, patient);
+  }
+  return sent;
+}
+
+Result<std::size_t> SequenceRows::send_own_away(std::size_t count, bool patient) {
   // The last block may still be written.
   const std::size_t full = progress_.length() / plan_.block_tokens();
   std::vector<LayerRows::IdlePage> idle;
@@ -193,7 +213,7 @@ void SequenceRows::send_excess_away() {
     const std::size_t pages = memory_.host.pages().pages_in_use();
     if (pages <= limit) return;
     const std::size_t count = std::min(pages - limit, offload::PageMover::batch_pages);
-    if (send_away(count, /*patient=*/false).value_or(0) == 0) return;
+    if (send_own_away(count, /*patient=*/false).value_or(0) == 0) return;
   }
 }
 

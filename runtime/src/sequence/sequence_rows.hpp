@@ -51,9 +51,16 @@ class SequenceRows {
   bool spill_one();
   // Pages that leave the host.
 
-  /// Sends up to `count` pages to the store, those first that were wanted longest ago. Layers with
-  /// work under way keep theirs; a `patient` call waits for that work. Returns how many have left.
-  /// Errors: those of the store.
+  /// The sequences of a step that is under way.
+  using Company = std::vector<SequenceRows*>;
+  /// From now on, until leave(), pages of each of the company may leave for rows of another one.
+  void join(Company& company);
+  void leave() noexcept;
+
+  /// Sends up to `count` pages to the store, those first that were wanted longest ago: its own, or
+  /// where none can leave, those of another one of its company. Layers with work under way keep
+  /// theirs; a `patient` call waits for that work. Returns how many have left. Errors: those of the
+  /// store.
   Result<std::size_t> send_away(std::size_t count, bool patient);
   /// Sends pages away as long as more are on the host than are to be, and as this sequence has some
   /// that can leave now.
@@ -79,12 +86,14 @@ class SequenceRows {
   /// out_of_memory naming host.memory.
   [[nodiscard]] Status check_pages(std::size_t length) const;
   void note_load(std::span<const Loading> loaded) const;
+  Result<std::size_t> send_own_away(std::size_t count, bool patient);
 
   const RuntimePlan& plan_;
   const SequenceProgress& progress_;
   SequenceWork& work_;
   const SequenceMemory& memory_;
   std::span<const std::unique_ptr<Layer>> layers_;
+  Company* company_ = nullptr;  ///< null = no step is under way
 };
 
 }  // namespace terrace

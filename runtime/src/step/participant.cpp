@@ -41,6 +41,7 @@ Status Participant::open_layer(LayerId id, const StepInput& input, Queue& comput
   work_.compute = &compute;
   layer_ = parts_.layers[index(id)].get();
   selected_rows_ = HostRows(layer_->rows, {});
+  lacks_rows_ = false;
   input_ = input;
   // The previous layer's attention is enqueued by now, by Terrace or by the engine.
   TERRACE_TRY(note_attention());
@@ -114,7 +115,7 @@ void Participant::note_selected(Ticket selected) noexcept {
   parts_.indexes.room.device().note_read(*layer_, selected);
 }
 
-Status Participant::bring_selected(Ticket copied) {
+Status Participant::read_selection(Ticket copied) {
   TERRACE_TRY(work_.await(WaitReason::rows, copied));
   work_.counters.bytes.index += selection_to_host().bytes;
   const SelectionBuffers lists = layer_->token().selection.on_host();
@@ -125,11 +126,31 @@ Status Participant::bring_selected(Ticket copied) {
       is_wanted[ids[i] / plan_.block_tokens()] = 1;
     }
   }
-  std::vector<std::uint32_t> blocks;
+  selected_blocks_.clear();
   for (std::uint32_t block = 0; block < is_wanted.size(); ++block) {
-    if (is_wanted[block] != 0 && layer_->rows.absent(block)) blocks.push_back(block);
+    if (is_wanted[block] != 0 && layer_->rows.absent(block)) selected_blocks_.push_back(block);
   }
-  TERRACE_ASSIGN(selected_rows_, layer_->host_rows(blocks));
+  return {};
+}
+
+void Participant::list_arrivals(std::vector<LayerRows::Arrival>& arrivals) {
+  selected_rows_ = HostRows(layer_->rows, selected_blocks_);
+  layer_->rows.list_away(selected_blocks_, arrivals);
+}
+
+Status Participant::note_arrivals(std::span<const LayerRows::Arrival> arrivals, TimePoint begin) {
+  work_.count_wait(WaitReason::rows, begin);
+  lacks_rows_ = false;
+  for (const LayerRows::Arrival& one : arrivals) {
+    if (one.rows != &layer_->rows) continue;
+    TERRACE_TRY(one.status);
+    if (one.has_come()) {
+      work_.counters.store.read += plan_.block_bytes();
+    } else {
+      lacks_rows_ = true;
+    }
+  }
+  if (lacks_rows_) selected_rows_ = HostRows(layer_->rows, {});
   return {};
 }
 

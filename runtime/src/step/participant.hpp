@@ -26,10 +26,14 @@ class Participant {
         work_(parts.work) {}
 
   /// Makes room for `tokens` tokens from the sequence's length on, and in `memory` for tiles where
-  /// rows pass in tiles. Errors: those of Step::status().
-  Status begin(std::size_t tokens, LentStepMemory& memory);
+  /// rows pass in tiles. The sequence's rows join those of the step. Errors: those of
+  /// Step::status(), and the rows have not joined.
+  Status begin(std::size_t tokens, LentStepMemory& memory, SequenceRows::Company& company);
 
   // A layer, in this order.
+
+  [[nodiscard]] SequenceRows& rows() const noexcept { return parts_.rows; }
+  [[nodiscard]] const SequenceMemory& memory() const noexcept { return parts_.memory; }
 
   /// Errors: invalid_argument where it is not this layer's turn, or on another queue than before.
   Status check_turn(LayerId layer, const StepInput& input, Queue& compute) const;
@@ -54,13 +58,19 @@ class Participant {
   Result<SelectRequest> select(Queue& compute);
   [[nodiscard]] ResolveRows resolve() const noexcept { return parts_.workspace.resolve(*layer_); }
   void note_selected(Ticket selected) noexcept;
-  /// Whether rows that are selected may lie below the host. Then bring_selected() comes before
-  /// fetch(), and before that the selection, on the host.
+  // Rows that are selected and may lie below the host.
+
   [[nodiscard]] bool may_select_away() const noexcept { return layer_->rows.away_pages() > 0; }
   [[nodiscard]] CopyExtent selection_to_host() const noexcept { return to_host(layer_->token()); }
-  /// Waits for `copied`, which brings the selection, and for the pages of its rows. Errors: those
-  /// of Layer::host_rows().
-  Status bring_selected(Ticket copied);
+  /// Waits for `copied`, which brings the selection to the host.
+  Status read_selection(Ticket copied);
+  /// Keeps selected rows on the host that are there, and adds the blocks of the others.
+  void list_arrivals(std::vector<LayerRows::Arrival>& arrivals);
+  /// Blocks have been read, since `begin`. Where some lack memory, the others need not stay on the
+  /// host. Errors: those of this member's arrivals.
+  Status note_arrivals(std::span<const LayerRows::Arrival> arrivals, TimePoint begin);
+  /// Whether the fetch lacks rows.
+  [[nodiscard]] bool lacks_rows() const noexcept { return lacks_rows_; }
   [[nodiscard]] FetchRows fetch() const noexcept {
     return parts_.workspace.fetch(*layer_, selected_rows_);
   }
@@ -220,11 +230,13 @@ class Participant {
   Layer* layer_ = nullptr;  ///< the one under way
   StepInput input_;
   std::size_t tokens_ = 1;
-  std::size_t token_ = 0;   ///< the one under way
-  GroupRests rests_;        ///< of its selection
-  HostRows selected_rows_;  ///< that the fetch to come reads
-  LayerSpan leaving_;       ///< layers whose rows and selections leave with the layer under way
-  bool prompt_ = false;     ///< the tokens are a prompt's
+  std::size_t token_ = 0;                       ///< the one under way
+  GroupRests rests_;                            ///< of its selection
+  HostRows selected_rows_;                      ///< that the fetch to come reads
+  std::vector<std::uint32_t> selected_blocks_;  ///< that have those rows
+  bool lacks_rows_ = false;
+  LayerSpan leaving_;    ///< layers whose rows and selections leave with the layer under way
+  bool prompt_ = false;  ///< the tokens are a prompt's
   bool exact_ = false;
   std::size_t next_layer_ = 0;
   Ticket rows_stored_;    ///< the tensors' rows have been read for the host

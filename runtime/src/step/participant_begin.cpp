@@ -14,7 +14,8 @@ bool Participant::brings_prompt() const noexcept {
   return progress_.in_prompt() || unannounced;
 }
 
-Status Participant::begin(std::size_t tokens, LentStepMemory& memory) {
+Status Participant::begin(std::size_t tokens, LentStepMemory& memory,
+                          SequenceRows::Company& company) {
   TERRACE_TRY(progress_.require(SequencePhase::idle));
   if (tokens == 0) return fail(Errc::invalid_argument, "a step of no token");
   TERRACE_TRY(progress_.check_length(tokens));
@@ -23,8 +24,10 @@ Status Participant::begin(std::size_t tokens, LentStepMemory& memory) {
                 progress_.prompt().end - progress_.length());
   }
   const SequenceBudget before = progress_.budget();
+  parts_.rows.join(company);
   const Status begun = begin_tokens(tokens, memory);
   if (begun) return begun;
+  parts_.rows.leave();
   // Tokens that do not come decide on nothing.
   progress_.restore_budget(before);
   if (begun.error().code != Errc::out_of_memory || tokens == 1) return begun;

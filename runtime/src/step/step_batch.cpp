@@ -14,6 +14,12 @@ void StepBatch::for_each_member(Call call) {
   }
 }
 
+Status StepBatch::begin(Participant& participant, std::size_t tokens) {
+  TERRACE_TRY(participant.named(participant.begin(tokens, memory_, company_)));
+  members_.push_back({&participant});
+  return {};
+}
+
 Status StepBatch::sharing(Status done) {
   if (!done) failure_ = done;
   return done;
@@ -97,27 +103,66 @@ Status StepBatch::select(std::size_t number, Queue& compute) {
     TERRACE_ASSIGN(selected_, compute.record());
   }
   TERRACE_TRY(bring_selected(compute));
-  for (const Member* const one : selecting_) {
-    if (one->status) fetches_.push_back(one->participant->fetch());
+  TERRACE_TRY(fetch(selecting_, compute));
+  return fetch_one_by_one(compute);
+}
+
+Status StepBatch::fetch(std::span<Member* const> members, Queue& compute) {
+  fetches_.clear();
+  for (const Member* const one : members) {
+    if (one->status && !one->participant->lacks_rows()) {
+      fetches_.push_back(one->participant->fetch());
+    }
   }
   if (fetches_.empty()) return {};
-  TERRACE_ASSIGN(const Ticket fetched, ops.fetch_rows(compute, Phase::fetch, fetches_));
-  for (const Member* const one : selecting_) one->participant->note_fetched(fetched);
+  TERRACE_ASSIGN(const Ticket fetched,
+                 runtime_.backend->ops().fetch_rows(compute, Phase::fetch, fetches_));
+  for (const Member* const one : members) {
+    if (!one->participant->lacks_rows()) one->participant->note_fetched(fetched);
+  }
   return {};
 }
 
 Status StepBatch::bring_selected(Queue& compute) {
+  awaiting_.clear();
+  if (!any_selecting(&Participant::may_select_away)) return {};
+  // Rows of a member that lacks none might leave for another one's: they are kept, too.
+  awaiting_ = selecting_;
   selections_.clear();
-  for (const Member* const one : selecting_) {
-    const Participant& participant = *one->participant;
-    if (participant.may_select_away()) selections_.push_back(participant.selection_to_host());
+  for (const Member* const one : awaiting_) {
+    selections_.push_back(one->participant->selection_to_host());
   }
-  if (selections_.empty()) return {};
   TERRACE_ASSIGN(const Ticket copied, compute.copy(Phase::offload, selections_));
-  for (Member* const one : selecting_) {
-    Participant& participant = *one->participant;
-    if (!participant.may_select_away()) continue;
-    one->status = participant.named(participant.bring_selected(copied));
+  for (Member* const one : awaiting_) {
+    one->status = one->participant->named(one->participant->read_selection(copied));
+  }
+  // Members that find no room together are served one by one.
+  static_cast<void>(bring(awaiting_));
+  return {};
+}
+
+Status StepBatch::bring(std::span<Member* const> members) {
+  arrivals_.clear();
+  for (Member* const one : members) {
+    if (one->status) one->participant->list_arrivals(arrivals_);
+  }
+  const TimePoint begin = runtime_.backend->clock().now();
+  const SequenceMemory& memory = members.front()->participant->memory();
+  const Status brought = memory.make_room([&] { return LayerRows::bring(arrivals_); });
+  for (Member* const one : members) {
+    if (!one->status) continue;
+    one->status = one->participant->named(one->participant->note_arrivals(arrivals_, begin));
+  }
+  return brought;
+}
+
+Status StepBatch::fetch_one_by_one(Queue& compute) {
+  for (Member* const one : awaiting_) {
+    const Participant& participant = *one->participant;
+    if (!one->status || !participant.lacks_rows()) continue;
+    const Status brought = bring({&one, 1});
+    if (one->status && participant.lacks_rows()) one->status = participant.named(brought);
+    TERRACE_TRY(fetch({&one, 1}, compute));
   }
   return {};
 }
@@ -126,7 +171,6 @@ void StepBatch::list_selecting(std::size_t number, Queue& compute) {
   selecting_.clear();
   selects_.clear();
   resolves_.clear();
-  fetches_.clear();
   for_each_member([&](Participant& one, std::size_t i) -> Status {
     if (number >= one.single_tokens()) return {};
     TERRACE_TRY(one.open_token(number));
@@ -247,9 +291,11 @@ void StepBatch::end(std::span<const std::size_t> accepted) {
   for_each_member([](Participant& one, std::size_t) { return one.count_mass(); });
   // A queue that stands still holds all of them up, but not one after the other.
   const Deadline all(runtime_.plan.options.deadline);
-  for_each_member([&](Participant& one, std::size_t i) {
+  for_each_member([&](Participant& one, std::size_t i) -> Status {
     const std::lock_guard lock(one.mutex());
-    return one.conclude(accepted[i], all.left());
+    TERRACE_TRY(one.conclude(accepted[i], all.left()));
+    one.rows().leave();
+    return {};
   });
   for (Member& member : members_) {
     if (!member.status) abandon(member, all.left());
@@ -266,6 +312,7 @@ void StepBatch::give_up() {
 void StepBatch::abandon(Member& member, Duration patience) {
   const std::lock_guard lock(member.participant->mutex());
   const Status abandoned = member.participant->named(member.participant->abandon(patience));
+  member.participant->rows().leave();
   if (abandoned) return;
   member.status = abandoned;
   memory_.leave_to(member.participant->abandoned_memory());

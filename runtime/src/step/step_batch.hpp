@@ -22,8 +22,9 @@ class StepBatch {
   /// A new step begins, of the members that are added. Further steps of as many members allocate
   /// nothing.
   void clear() noexcept { members_.clear(); }
-  /// Adds a participant that has begun its step.
-  void add(Participant& participant) { members_.push_back({&participant}); }
+  /// Begins the step of a participant with so many tokens, and adds it. Its mutex must be held.
+  /// Errors: those of Participant::begin(), and it is no member.
+  Status begin(Participant& participant, std::size_t tokens);
 
   [[nodiscard]] std::span<const Member> members() const noexcept { return members_; }
 
@@ -68,9 +69,17 @@ class StepBatch {
   void list_selecting(std::size_t number, Queue& compute);
   /// Whether it is so of any member that selects.
   [[nodiscard]] bool any_selecting(bool (Participant::*is_so)() const) const;
-  /// Promotes selected rows from the store to the host. All members wait for them. A member fails
-  /// whose rows cannot be promoted. Nothing is enqueued where no row is below the host.
+  /// Promotes selected rows from the store to the host, those of all members together. Nothing is
+  /// enqueued where no row is below the host.
   Status bring_selected(Queue& compute);
+  /// Promotes selected rows of these members, which all wait for them. Members fail whose rows
+  /// cannot be read. Errors: out_of_memory where some still lack rows.
+  Status bring(std::span<Member* const> members);
+  /// Fetches selected rows of those members that lack none.
+  Status fetch(std::span<Member* const> members, Queue& compute);
+  /// Promotes and fetches rows of members that found no room together with the others: each needs
+  /// room for its own alone.
+  Status fetch_one_by_one(Queue& compute);
   Status attend_selected(std::size_t number, std::span<const StepOutput> outputs, Queue& compute);
   /// How many tokens a member has, at most, that select one by one.
   [[nodiscard]] std::size_t most_single_tokens() const noexcept;
@@ -90,6 +99,7 @@ class StepBatch {
   RuntimeState& runtime_;
   LentStepMemory& memory_;
   std::vector<Member> members_;
+  SequenceRows::Company company_;
   Status failure_;
   TileStream tiles_;
   Ticket stored_;    ///< the layer's new rows are where they belong in device memory
@@ -101,6 +111,8 @@ class StepBatch {
   std::vector<SelectRequest> selects_;
   std::vector<ResolveRows> resolves_;
   std::vector<CopyExtent> selections_;
+  std::vector<Member*> awaiting_;
+  std::vector<LayerRows::Arrival> arrivals_;
   std::vector<FetchRows> fetches_;
   std::vector<CopyExtent> leaving_;
   std::vector<DecodeAttention> attentions_;
