@@ -15,6 +15,7 @@ namespace {
 TraceHead mooncake_head(const MooncakeOptions& options) {
   TraceHead head = requests_head("mooncake", options.block_tokens);
   head.prefixes = true;
+  head.arrivals = true;
   if (!options.model) return head;
   head.model = options.model->name;
   head.model_fingerprint = options.model->fingerprint;
@@ -56,6 +57,7 @@ void record_blocks(const MooncakeRequest& request, const TraceHead& head,
   }
   // As if all blocks that ever came lay in one sequence.
   record.position = numbers.size() * head.block_tokens;
+  record.arrival_ms = request.timestamp;
 }
 
 }  // namespace
