@@ -8,12 +8,10 @@
 #include <vector>
 
 #include "contract/fuzz.hpp"
-#include "terrace/core/rng.hpp"
+#include "tuning/made_up_prompts.hpp"
 
 namespace terrace::tuning {
 namespace {
-
-using Chunks = std::vector<std::uint32_t>;
 
 constexpr std::size_t chunk_tokens = 10;
 constexpr double tokens_per_second = 10;
@@ -132,28 +130,6 @@ TEST(PrefixTiers, RefuseWhatCanHoldOrComputeNothing) {
     EXPECT_EQ(PrefixTiers::create(bad).error().code, Errc::invalid_argument);
   }
 }
-
-/// Prompts as paths in a tree whose first branches are taken most often: a chunk has a parent.
-class Prompts {
- public:
-  explicit Prompts(std::uint64_t seed) : rng_(seed) {}
-
-  Chunks next() {
-    Chunks chunks;
-    std::uint32_t parent = 0;
-    for (std::uint64_t i = 1 + rng_.below(12); i > 0; --i) {
-      const std::uint64_t branch = rng_.below(1 + rng_.below(4));
-      const auto fresh = static_cast<std::uint32_t>(1 + numbers_.size());
-      parent = numbers_.try_emplace({parent, branch}, fresh).first->second;
-      chunks.push_back(parent);
-    }
-    return chunks;
-  }
-
- private:
-  Rng rng_;
-  std::map<std::pair<std::uint32_t, std::uint64_t>, std::uint32_t> numbers_;
-};
 
 /// The same rule for one tier and requests one after the other, written in another way: each stored
 /// chunk has the number of its last request and its depth.
