@@ -72,7 +72,7 @@ class TunePrefixes(InAFolder):
         self.assertEqual(list(alone), ["asked", "nvme_x2", "nvme_x4", "unlimited"])
         self.assertEqual(with_memory["asked"]["hit_tokens"], alone["asked"]["hit_tokens"])
         self.assertGreater(with_memory["nvme_alone"]["hit_tokens"], alone["asked"]["hit_tokens"])
-        self.assertIn("Make nvme larger first", self.document["recommendation"])
+        self.assertIn("Make nvme 2 times as large", self.document["recommendation"])
         text = self.tune("--memory", f"{small},{small}").stdout
         self.assertIn("Memory has copies of chunks of the file", text)
         self.assertRegex(text, r"(?m)^nvme_x2 +.* +\d+\.\d\d$")

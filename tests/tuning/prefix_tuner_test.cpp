@@ -81,16 +81,33 @@ TEST(TunePrefixes, AsksWhatOtherSizesBring) {
 
 TEST(TunePrefixes, RecommendsTheSizeThatSavesMost) {
   TracedRequests traced;
-  EXPECT_THAT(recommend(traced.request, tune_prefixes(traced.request).value()),
-              StrEq("Keep these sizes: twice the memory saves 0.0 %, twice the nvme 0.0 %, and no "
-                    "limits 0.0 % more of the prefill's time."));
+  EXPECT_THAT(
+      recommend(traced.request, tune_prefixes(traced.request).value()),
+      StrEq("Keep these sizes: 2 times the memory saves 0.0 %, 2 times the nvme 0.0 %, and no "
+            "limits 0.0 % more of the prefill's time."));
   traced.request.tiers[1].bytes = 240;
   EXPECT_THAT(
       recommend(traced.request, tune_prefixes(traced.request).value()),
-      HasSubstr("Make nvme larger first: twice the memory saves 0.0 %, twice the nvme 7.6 %, "));
+      HasSubstr(
+          "Make nvme 2 times as large: 2 times the memory saves 0.0 %, 2 times the nvme 7.6 %, "));
   traced.request.tiers[1].load_bytes_per_second = 900;
   EXPECT_EQ(recommend(traced.request, tune_prefixes(traced.request).value()),
             "Take a faster nvme: it loads 90 tokens a second, and a prefill computes 100.");
+}
+
+TEST(TunePrefixes, RecommendsAFileForAllThatComesAgain) {
+  std::string documents;
+  for (int i = 0; i < 24; ++i) {
+    documents += fmt::format(R"({{"input_length": 8, "hash_ids": [{}]}})", i % 8) + '\n';
+  }
+  TracedRequests traced(documents.c_str());
+  traced.request.tiers.erase(traced.request.tiers.begin());
+  traced.request.tiers[0].bytes = 80;
+  const PrefixTuneResult result = tune_prefixes(traced.request).value();
+  EXPECT_EQ(result.choices[3].name, "nvme_x8");
+  EXPECT_EQ(result.choices[4].name, "unlimited") << "8 chunks are all there are";
+  EXPECT_THAT(recommend(traced.request, result),
+              HasSubstr("Make nvme 8 times as large: 2 times the nvme saves 0.0 %, 8 times the "));
 }
 
 TEST(TunePrefixes, SaysThatNothingIsShared) {

@@ -126,6 +126,27 @@ double gain(const PrefixTuneResult& result, const PrefixChoice& choice) {
   return more / result.prefill_seconds;
 }
 
+/// Finds twice of the tier that gains most by it. If neither gains enough, finds the smallest size
+/// of the lowest tier with half of the gain of the largest: a set of prefixes that is used again
+/// and again may be much larger than the file. Returns null if no size is worth it.
+const PrefixChoice* larger_choice(const PrefixTuneResult& result) {
+  const PrefixChoice* best = nullptr;
+  double most = worth_it;
+  double half_of_largest = 0;
+  for (const PrefixChoice& choice : result.choices) {
+    const double its = gain(result, choice);
+    if (choice.times > 1) half_of_largest = std::max(half_of_largest, its / 2);
+    if (choice.times != 2 || its < most) continue;
+    most = its;
+    best = &choice;
+  }
+  if (best != nullptr || 2 * half_of_largest < worth_it) return best;
+  const auto enough = std::ranges::find_if(result.choices, [&](const PrefixChoice& choice) {
+    return choice.times > 2 && gain(result, choice) >= half_of_largest;
+  });
+  return enough == result.choices.end() ? nullptr : &*enough;
+}
+
 }  // namespace
 
 double PrefixChoice::all_saved_seconds() const noexcept {
@@ -173,27 +194,20 @@ std::string recommend(const PrefixTuneRequest& request, const PrefixTuneResult& 
         "Take a faster {}: it loads {:.0f} tokens a second, and a prefill computes {:.0f}.",
         lowest.name, loaded, request.prefill_tokens_per_second);
   }
+  const PrefixChoice* const best = larger_choice(result);
   std::string verdict = "Keep these sizes";
+  if (best != nullptr) {
+    verdict = fmt::format("Make {} {} times as large", request.tiers[best->tier].name, best->times);
+  }
   std::string gains;
-  double most = worth_it;
-  const double bound = gain(result, result.unlimited());
   for (const PrefixChoice& choice : result.choices) {
-    const double its = gain(result, choice);
-    const std::string& name = request.tiers[choice.tier].name;
-    if (choice.times == 2) {
-      gains +=
-          fmt::format("twice the {}{} {:.1f} %, ", name, gains.empty() ? " saves" : "", 100 * its);
-      if (its < most) continue;
-      most = its;
-      verdict = fmt::format("Make {} larger first", name);
-    } else if (choice.times > 2 && most == worth_it && its >= std::max(worth_it, bound / 2)) {
-      most = its;
-      verdict = fmt::format("Make {} {} times as large", name, choice.times);
-      gains += fmt::format("{} of it {:.1f} %, ", format_size(choice.bytes.back()), 100 * its);
-    }
+    if (choice.times != 2 && &choice != best) continue;
+    gains +=
+        fmt::format("{} times the {}{} {:.1f} %, ", choice.times, request.tiers[choice.tier].name,
+                    gains.empty() ? " saves" : "", 100 * gain(result, choice));
   }
   return fmt::format("{}: {}and no limits {:.1f} % more of the prefill's time.", verdict, gains,
-                     100 * bound);
+                     100 * gain(result, result.unlimited()));
 }
 
 }  // namespace terrace::tuning
