@@ -24,7 +24,7 @@ class PrefixRecorder::State {
     }
     record_.units.clear();
     for (const tiers::ChunkKey& key : keys) note(tiers::to_string(key), head_.block_tokens);
-    // What fills no chunk is shared with no other prompt.
+    // The rest, which fills no chunk, is shared with no other prompt.
     const std::size_t rest = prompt.size() - keys.size() * head_.block_tokens;
     if (rest > 0) note(fmt::format("rest {}", requests_), rest);
     ++requests_;
