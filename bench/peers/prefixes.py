@@ -11,7 +11,8 @@ the second half of the requests. Terrace's tokens of that half are those of all 
 those of the first half. --sizes are GiB of one tier, with bytes of Llama 3.1 8B.
 
 The peer has an environment of its own in build/, which is made when it is missing. Ends with 1 if a
-size has other tokens.
+size has other tokens: sizes that hold the longest prompt have the same. For a longer prompt the
+peer gives up the block that it has just stored, where Terrace refuses the next one.
 """
 
 import argparse

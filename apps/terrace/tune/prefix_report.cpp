@@ -65,13 +65,15 @@ std::string together_text(const PrefixReport& report) {
   const auto alone =
       std::ranges::find(report.result.choices, "nvme_alone", &tuning::PrefixChoice::name);
   if (alone == report.result.choices.end()) return {};
-  const std::uint64_t found = report.result.asked().figures.hit_tokens();
-  const std::uint64_t more = alone->figures.hit_tokens();
+  const tuning::PrefixChoice& asked = report.result.asked();
+  const auto percent = [](const tuning::PrefixChoice& choice) {
+    return 100 * share(choice.figures.hit_tokens(), choice.figures.tokens);
+  };
   return fmt::format(
-      "Memory has copies of chunks of the file: it saves time, and finds no more tokens. A file of "
-      "{} finds {:.2f} % of the tokens, these two {:.2f} %.\n",
-      format_size(alone->bytes.back()), 100 * share(more, alone->figures.tokens),
-      100 * share(found, alone->figures.tokens));
+      "Memory has copies of chunks of the file: it saves time, and finds no more tokens. These two "
+      "find {:.2f} % and save {:.0f} s; a file of {} alone finds {:.2f} % and saves {:.0f} s.\n",
+      percent(asked), asked.all_saved_seconds(), format_size(alone->bytes.back()), percent(*alone),
+      alone->all_saved_seconds());
 }
 
 Json choice_object(const PrefixReport& report, const tuning::PrefixChoice& choice) {
