@@ -2,10 +2,13 @@
 
 import json
 import os
+import random
 import re
+import struct
 import subprocess
 
 from program import InAFolder, clean_environment, terrace
+from terraced_test import RunsDaemons, key
 
 CHUNK = 512
 TOKEN_BYTES = 32 * 8 * 128 * 2 * 2  # of llama-3.1-8b
@@ -157,3 +160,51 @@ class TunePrefixes(InAFolder):
                           "--shape", "tiny")
         self.assertEqual(process.returncode, 2)
         self.assertIn("is of no prefixes of requests", process.stderr)
+
+
+LET_GO, RELEASE = 13, 5
+
+
+class TunedDaemon(RunsDaemons):
+    """The prediction beside a daemon that serves the same requests."""
+
+    CHUNK_BYTES = 64 << 10  # a part of it fills a segment of 1 MiB of memory
+
+    def serve(self, client, chunks):
+        """Does what an engine does for a prompt: reads what is found, publishes the rest."""
+        _, lease, found = client.find(*map(key, chunks))
+        for number in range(found):
+            client.read(lease, number)
+            client.call(LET_GO, struct.pack("<Q", lease))
+        if lease:
+            client.call(RELEASE, struct.pack("<Q", lease))
+        for chunk in chunks[found:]:
+            client.publish(key(chunk), bytes([chunk % 251]) * self.CHUNK_BYTES)
+        return found
+
+    def test_memory_hits_as_tune_predicts(self):
+        draw = random.Random(3)
+        documents = [range(100 * i, 100 * i + 6) for i in range(1, 7)]
+        prompts = [list(draw.choice(documents))[:draw.randint(1, 6)] for _ in range(200)]
+        self.start("--set", "tier.nvme.bytes=64MiB")
+        client = self.client()
+        found = sum(self.serve(client, chunks) for chunks in prompts)
+        counters = client.counters()
+
+        tokens = self.CHUNK_BYTES // 2048  # of the bundled model's shape
+        requests = self.write("m.jsonl", "\n".join(
+            json.dumps({"input_length": tokens * len(chunks), "hash_ids": chunks})
+            for chunks in prompts))
+        trace = self.folder / "trace"
+        terrace("trace", "convert", requests, trace, "--from", "mooncake", "--block-tokens", tokens,
+                "-q")
+        process = terrace("tune", "--trace", trace, "--shape", "tiny", "--prefill-rate", 1000,
+                          "--memory", "1MiB,64MiB", "--format", "json")
+        self.assertEqual(process.returncode, 0, process.stderr)
+        asked = json.loads(process.stdout)["rows"][0]
+        memory, nvme = (tier["hit_tokens"] // tokens for tier in asked["tiers"])
+        self.assertEqual(memory + nvme, found)
+        self.assertEqual(counters["parts.read"], found)
+        self.assertEqual(counters["parts.from_memory"], memory)
+        self.assertTrue(0 < memory < found)
+        self.assertEqual(asked["tiers"][0]["evicted_chunks"], counters["memory.evicted"])
