@@ -1,5 +1,6 @@
 #include "bench_nvme.hpp"
 
+#include <fmt/ranges.h>
 #include <linux/magic.h>
 #include <sys/vfs.h>
 
@@ -8,8 +9,10 @@
 #include <memory>
 
 #include "bench_rows.hpp"
+#include "nvme/nvme_costs.hpp"
 #include "nvme/questions.hpp"
 #include "output.hpp"
+#include "profile_file.hpp"
 #include "program_files.hpp"
 
 namespace terrace::apps {
@@ -35,8 +38,22 @@ bool lies_in_memory(const std::string& folder) noexcept {
          (status.f_type == TMPFS_MAGIC || status.f_type == RAMFS_MAGIC);
 }
 
+Status write_profile(const NvmeBenchOptions& options, const Config& config, const Machine& machine,
+                     std::span<const bench::Row> rows) {
+  const auto costs = bench::nvme_costs(rows);
+  if (!costs) {
+    return fail(Errc::invalid_argument, "--write-profile needs the rows {}: leave out --only",
+                fmt::join(bench::nvme_cost_rows, ", "));
+  }
+  warn_of_quick_profile(options, "file's");
+  return extend_profile(options.profile_file, machine, config.duration("deadline"),
+                        [&](MachineProfile& profile) { profile.nvme = costs; });
+}
+
 Result<int> bench_nvme(const NvmeBenchOptions& options) {
   TERRACE_ASSIGN(const Config config, bench_config(options));
+  TERRACE_TRY(check_targets({{"--write-profile", options.profile_file}},
+                            {{"--config", options.shared.config_file}}));
   TERRACE_ASSIGN(const std::string folder, folder_of(options));
   std::vector<bench::Question> questions =
       bench::nvme_questions({.folder = folder, .quick = options.quick});
@@ -45,6 +62,9 @@ Result<int> bench_nvme(const NvmeBenchOptions& options) {
     warn("{} lies in memory; name a folder on the disk to be measured by --folder", folder);
   }
   const Machine machine = read_machine();
+  if (!options.profile_file.empty()) {
+    TERRACE_TRY(profile_to_extend(options.profile_file, machine));
+  }
   const std::vector<bench::Row> rows = ask_all(questions, options);
   if (options.shared.json()) {
     print_rows_document("bench nvme", config, machine, rows);
@@ -52,6 +72,7 @@ Result<int> bench_nvme(const NvmeBenchOptions& options) {
     print_out("machine  {}, {} cores\nfolder   {}{}\n\n{}", machine.cpu, machine.cores, folder,
               quick_note(options.quick), bench::table(rows));
   }
+  if (!options.profile_file.empty()) TERRACE_TRY(write_profile(options, config, machine, rows));
   const auto alone = std::ranges::find_if(
       rows, [](const bench::Row& row) { return row.parameters.contains("no_peer"); });
   if (alone != rows.end() && !options.shared.quiet) {
@@ -77,6 +98,9 @@ void add_bench_nvme(CLI::App& bench, Invocation& invocation) {
   add_bench_options(*nvme, *options, nvme_words);
   nvme->add_option("--folder", options->folder, "on the disk to be measured [the temporary one]")
       ->option_text("DIR");
+  nvme->add_option("--write-profile", options->profile_file,
+                   "put the disk's rates and latency into a machine profile")
+      ->option_text("FILE");
   nvme->callback([options, &invocation] {
     invocation = {[options] { return bench_nvme(*options); }, options->shared.verbose};
   });

@@ -171,9 +171,16 @@ CheckResult check_profile(const Settings& settings) {
   constexpr auto fresh = std::chrono::days{90};
   const std::string old = fmt::format("{} days old", age->count());
   if (*age > fresh) return {"profile", CheckStatus::warn, old, "measure the machine again"};
-  if (found.link) return {"profile", CheckStatus::ok, old, ""};
-  return {"profile", CheckStatus::ok, fmt::format("{}, and says nothing of the link", old),
-          fmt::format("add the link: `terrace bench pcie --write-profile {}`", path)};
+  if (!found.link) {
+    return {"profile", CheckStatus::ok, fmt::format("{}, and says nothing of the link", old),
+            fmt::format("add the link: `terrace bench pcie --write-profile {}`", path)};
+  }
+  if (!found.nvme && !config.text("tier.nvme.path").empty()) {
+    return {"profile", CheckStatus::ok,
+            fmt::format("{}, and says nothing of the disk of tier.nvme.path", old),
+            fmt::format("add it: `terrace bench nvme --folder DIR --write-profile {}`", path)};
+  }
+  return {"profile", CheckStatus::ok, old, ""};
 }
 
 CheckResult check_backend(const Config& config) {

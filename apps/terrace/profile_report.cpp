@@ -72,6 +72,11 @@ std::string profile_text(const MachineProfile& profile, const Config& config) {
           fmt::format("copies of less than {:.0f} B go by a kernel\n", profile.link->switch_over);
     }
   }
+  if (profile.nvme) {
+    text += fmt::format(
+        "nvme read at {:.2f} GB/s, written at {:.2f} GB/s, a page after {:.0f} us\n",
+        profile.nvme->read / 1e9, profile.nvme->write / 1e9, profile.nvme->latency * 1e6);
+  }
   for (const auto& [setting, costs] : profile.compute) {
     text += fmt::format("{}\n{}", setting, costs_text(costs));
     for (const std::size_t tokens : plan_lengths) {
@@ -108,11 +113,14 @@ Json profile_object(const MachineProfile& profile, const Config& config) {
             {"latency", profile.link->latency},
             {"switch_over", profile.link->switch_over}};
   }
-  return {{"cpu", profile.cpu},
-          {"isa", profile.isa},
-          {"date", profile.date},
-          {"link", link},
-          {"settings", settings}};
+  Json nvme;
+  if (profile.nvme) {
+    nvme = {{"read", profile.nvme->read},
+            {"write", profile.nvme->write},
+            {"latency", profile.nvme->latency}};
+  }
+  return {{"cpu", profile.cpu}, {"isa", profile.isa}, {"date", profile.date},
+          {"link", link},       {"nvme", nvme},       {"settings", settings}};
 }
 
 }  // namespace terrace::apps

@@ -37,6 +37,13 @@ constexpr ResidualField residual_fields[] = {{"compute", &policies::Residuals::c
                                              {"offload", &policies::Residuals::offload},
                                              {"kmeans", &policies::Residuals::kmeans}};
 
+struct NvmeField {
+  const char* name;
+  double NvmeCosts::* figure;
+};
+constexpr NvmeField nvme_fields[] = {
+    {"read", &NvmeCosts::read}, {"write", &NvmeCosts::write}, {"latency", &NvmeCosts::latency}};
+
 struct TextField {
   const char* name;
   std::string MachineProfile::* text;
@@ -57,7 +64,8 @@ class Reader {
                   name_);
     }
     if (!root.IsMap()) return refuse(root, "no machine profile", "write version: 1 and sections");
-    TERRACE_TRY(check_fields(root, {"version", "date", "cpu", "isa", "compute", "host", "link"}));
+    TERRACE_TRY(
+        check_fields(root, {"version", "date", "cpu", "isa", "compute", "host", "link", "nvme"}));
     if (!root["version"]) return refuse(root, "no version", "measure the machine again");
     if (root["version"].as<int>(0) != profile_version) {
       return refuse(root["version"], "written by another version", "measure the machine again");
@@ -72,6 +80,9 @@ class Reader {
     if (root["host"]) TERRACE_TRY(read_rates(root["host"], profile));
     if (root["link"]) {
       TERRACE_ASSIGN(profile.link, read_link(root["link"]));
+    }
+    if (root["nvme"]) {
+      TERRACE_ASSIGN(profile.nvme, read_nvme(root["nvme"]));
     }
     return profile;
   }
@@ -193,6 +204,25 @@ class Reader {
     return link;
   }
 
+  [[nodiscard]] Result<NvmeCosts> read_nvme(const YAML::Node& map) const {
+    NvmeCosts nvme;
+    if (!map.IsMap()) return refuse(map, "nvme is no map", "measure the machine again");
+    std::size_t known = 0;
+    for (const NvmeField& field : nvme_fields) {
+      if (!map[field.name]) continue;
+      TERRACE_ASSIGN(nvme.*field.figure, figure(map[field.name]));
+      ++known;
+    }
+    TERRACE_TRY(check_fields(map, {"read", "write", "latency"}));
+    if (known < std::size(nvme_fields)) {
+      return refuse(map, "nvme needs read, write and latency", "measure the machine again");
+    }
+    if (nvme.read == 0 || nvme.write == 0) {
+      return refuse(map, "a file that is never read or written", "measure it again");
+    }
+    return nvme;
+  }
+
   std::string_view name_;
 };
 
@@ -241,6 +271,13 @@ std::string MachineProfile::to_yaml() const {
         << YAML::Value << link->bandwidth << YAML::Key << "latency" << YAML::Value << link->latency;
     if (link->switch_over > 0) {
       out << YAML::Key << "switch_over" << YAML::Value << link->switch_over;
+    }
+    out << YAML::EndMap;
+  }
+  if (nvme) {
+    out << YAML::Key << "nvme" << YAML::Value << YAML::BeginMap;
+    for (const NvmeField& field : nvme_fields) {
+      out << YAML::Key << field.name << YAML::Value << (*nvme).*field.figure;
     }
     out << YAML::EndMap;
   }

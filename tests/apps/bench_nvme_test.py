@@ -116,6 +116,29 @@ class Nvme(unittest.TestCase):
         self.assertGreater(row["value"], 0)
         self.assertEqual(row["parameters"]["pages"], 2000)
 
+    def test_a_profile_gets_the_disks_figures_and_keeps_the_rest(self):
+        profile = self.folder / "profile.yaml"
+        profile.write_text("version: 1\nlink: {bandwidth: 2.5e+10, latency: 1e-05}\n")
+        rows = self.bench("--write-profile", profile)
+        self.assertIn("--quick", self.said)  # that its figures are no measurement
+        explained = json.loads(terrace("config", "explain", "--profile", profile, "--format",
+                                       "json").stdout)["profile"]
+        self.assertEqual(explained["link"]["bandwidth"], 2.5e10)
+        self.assertEqual(explained["nvme"], {
+            "read": rows["nvme_store_get_65536"]["value"],
+            "write": rows["nvme_store_put_65536"]["value"],
+            "latency": 4096 / rows["nvme_read_scattered_4096_d1"]["value"]})
+        text = terrace("config", "explain", "--profile", profile).stdout
+        self.assertRegex(text, r"(?m)^nvme read at \d+\.\d\d GB/s, written at ")
+
+    def test_a_profile_needs_the_rows_it_is_made_of(self):
+        profile = self.folder / "profile.yaml"
+        process = terrace("bench", "nvme", "--quick", "--folder", self.disk, "--only", "store_get",
+                          "--write-profile", profile)
+        self.assertEqual(process.returncode, 2)
+        self.assertIn("nvme_store_put_65536", process.stderr)
+        self.assertFalse(profile.exists())
+
     def test_a_folder_that_is_not_there(self):
         process = terrace("bench", "nvme", "--quick", "--folder", self.folder / "none")
         self.assertEqual(process.returncode, 2)

@@ -96,6 +96,15 @@ TEST(DoctorChecks, AProfileSaysWhatItLacks) {
     EXPECT_EQ(result.found.find("link") == std::string::npos, measured) << result.found;
     EXPECT_EQ(result.advice.find("bench pcie") == std::string::npos, measured) << result.advice;
   }
+  const std::string rows = (folder / "rows").string();
+  ASSERT_TRUE(config.set("tier.nvme.path", rows, {ConfigOrigin::flag, "--set"}));
+  for (const bool measured : {false, true}) {
+    if (measured) profile.nvme = {.read = 2e9, .write = 1e9, .latency = 1e-4};
+    std::ofstream(path) << profile.to_yaml();
+    const CheckResult result = find_check(checks_of(config), "profile");
+    EXPECT_EQ(result.status, CheckStatus::ok);
+    EXPECT_EQ(result.advice.find("bench nvme") == std::string::npos, measured) << result.advice;
+  }
 }
 
 TEST(DoctorChecks, APolicyThatIsNotThereFails) {

@@ -48,6 +48,24 @@ class Turns(InAFolder):
         path.write_text(json.dumps(turns), encoding="utf-8")
         return ("--turns", path)
 
+    def test_prompts_are_recorded_for_tune(self):
+        trace = self.folder / "prompts"
+        turns = self.turns(["x" * 100, "y" * 30])
+        document = run_json(*self.JOB, *turns, "--set", "tier.chunk_tokens=64", "--trace", trace)
+        info = json.loads(terrace("trace", "info", trace, "--format", "json").stdout)
+        self.assertEqual(info["trace"]["model"], pathlib.Path(document["model"]).name)
+        self.assertEqual((info["trace"]["step"], info["trace"]["block_tokens"]), ("request", 64))
+        process = terrace("tune", "--trace", trace, "--memory", "1GiB", "--prefill-rate", 1000,
+                          "--format", "json", "--model", document["model"])
+        self.assertEqual(process.returncode, 0, process.stderr)
+        tuned = json.loads(process.stdout)
+        prompts = [400, 400 + 6 + 100, 400 + 6 + 100 + 6 + 30]
+        self.assertEqual(tuned["requests"], {"count": 3, "timed": 0, "overlapping": 0,
+                                             "tokens": sum(prompts)})
+        # Each prompt finds the whole chunks of the one before it.
+        self.assertEqual(tuned["rows"][0]["hit_tokens"],
+                         sum(tokens // 64 * 64 for tokens in prompts[:2]))
+
     def test_each_turn_is_followed_by_decoded_tokens(self):
         first, second = "\nAnd what is said of the licence?", [65 + i % 26 for i in range(300)]
         document = run_json(*self.JOB, *self.turns([first, second]))
@@ -160,7 +178,6 @@ class TurnsUsage(StatusTest):
     def test_what_does_not_go_together(self):
         turns = self.write("turns.json", '["a"]')
         trace = ("--policy", "oracle", "--trace", self.folder / "trace")
-        self.wrong("--trace|--turns", *trace, "--turns", turns)
         self.wrong("--trace|--prefill-chunk", *trace, "--prefill-chunk", 8)
         self.assertFalse((self.folder / "trace").exists())
         self.wrong("--turns -|--text", "--text", "-", "--turns", "-")

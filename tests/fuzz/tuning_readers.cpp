@@ -83,6 +83,13 @@ std::vector<std::string> small_traces() {
     }
     files.push_back(read_bytes(folder / "t"));
   }
+  TraceHead requests = made_up_head({.unit = TraceUnit::cluster});
+  requests.prefixes = requests.arrivals = true;
+  auto timed = TraceWriter::create(folder / "t", requests).value();
+  timed.append({.units = {{.unit = 1, .rows = 16, .size_rows = 16}}, .arrival_ms = 3000});
+  timed.append({.units = {{.unit = 2, .rows = 7, .size_rows = 7}}});
+  EXPECT_TRUE(timed.finish(std::nullopt).has_value());
+  files.push_back(read_bytes(folder / "t"));
   auto writer = TraceWriter::create(folder / "t", token_head()).value();
   using enum TraceRecord::Kind;
   writer.append({.kind = share, .sharers = 2});

@@ -18,6 +18,7 @@ MachineProfile sample() {
   profile.compute["pqcache, 2 subspaces; 1 thread"] = costs;
   profile.host["memory_read"] = 2.1e10;
   profile.link = LinkCosts{.bandwidth = 2.5e10, .latency = 1e-5, .switch_over = 65536};
+  profile.nvme = NvmeCosts{.read = 3.2e9, .write = 1.4e9, .latency = 8e-5};
   return profile;
 }
 
@@ -33,6 +34,9 @@ TEST(MachineProfile, ReadsBackWhatItWrote) {
   EXPECT_EQ(read->host.at("memory_read"), 2.1e10);
   EXPECT_EQ(read->link->latency, 1e-5);
   EXPECT_EQ(read->link->switch_over, 65536);
+  EXPECT_EQ(read->nvme->read, 3.2e9);
+  EXPECT_EQ(read->nvme->write, 1.4e9);
+  EXPECT_EQ(read->nvme->latency, 8e-5);
   EXPECT_EQ(read->to_yaml(), sample().to_yaml());
 }
 
@@ -48,6 +52,7 @@ TEST(MachineProfile, SectionsMayBeMissing) {
   ASSERT_TRUE(read.has_value());
   EXPECT_TRUE(read->compute.empty());
   EXPECT_FALSE(read->link.has_value());
+  EXPECT_FALSE(read->nvme.has_value());
 }
 
 TEST(MachineProfile, RefusesWhatItIsNotWithTheLine) {
@@ -71,6 +76,14 @@ TEST(MachineProfile, RefusesWhatItIsNotWithTheLine) {
       {"version: 1\nlink: {bandwidth: 1, latency: 1, switch_over: 1e30}\n", "p.yaml:2",
        "larger than any copy"},
       {"version: 1\nlink: {bandwidth: 0, latency: 0}\n", "p.yaml:2", "no bandwidth"},
+      {"version: 1\nnvme: 3\n", "p.yaml:2", "nvme is no map"},
+      {"version: 1\nnvme: {read: 1, write: 1}\n", "p.yaml:2", "needs read, write and latency"},
+      {"version: 1\nnvme: {read: 0, write: 1, latency: 0}\n", "p.yaml:2", "never read or written"},
+      {"version: 1\nnvme: {read: 1, write: 1, latency: -1}\n", "p.yaml:2", "no figure of zero"},
+      {"version: 1\nnvme: {read: 1, write: 1, latency: 1, speed: 1}\n", "p.yaml:2",
+       "unknown field 'speed'"},
+      {"version: 1\nnvme: {read: 1, read: 1, write: 1, latency: 1}\n", "p.yaml:2",
+       "a second 'read'"},
       {"version: 1\ncompute: {}\n", "p.yaml:2", "compute is no list"},
       {"version: 1\ncompute:\n  - 5\n", "p.yaml:3", "fits without a setting"},
       {"version: 1\ncompute:\n  - {setting: a}\n", "p.yaml:3", "no fit 'compute'"},

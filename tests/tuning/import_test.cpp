@@ -69,6 +69,27 @@ TEST(ImportMooncake, TakesBlocksOfTheSizeThatItIsTold) {
             "1\ns0.l0.u2,0,0,0,2,8,1\n");
 }
 
+TEST(ImportMooncake, KeepsTheTimesAtWhichRequestsCame) {
+  const TemporaryFolder folder;
+  std::string requests;
+  for (const char* const time : {"0", "3000", "27.482e3", "1e3", "12.9", "null", "\"noon\"", "-1",
+                                 "9007199254740992", "[1]"}) {
+    requests += fmt::format(R"({{"timestamp": {}, "input_length": 9, "hash_ids": [1]}})", time);
+    requests += '\n';
+  }
+  requests += R"({"input_length": 9, "hash_ids": [1]})";
+  write_text(folder / "m.jsonl", requests);
+  ASSERT_TRUE(import_mooncake({folder / "m.jsonl", folder / "t"}).has_value());
+  std::vector<std::optional<std::uint64_t>> times;
+  TraceReader reader = TraceReader::open(folder / "t").value();
+  ASSERT_TRUE(reader.for_each([&](const TraceRecord& record) {
+    if (record.kind == TraceRecord::Kind::selection) times.push_back(record.arrival_ms);
+  }));
+  const auto none = std::nullopt;
+  EXPECT_THAT(times,
+              testing::ElementsAre(0, 3000, 27482, 1000, 12, none, none, none, none, none, none));
+}
+
 TEST(ImportMooncake, GivesBlocksTheWeightOfAModel) {
   const TemporaryFolder folder;
   write_text(folder / "m.jsonl", "{\"input_length\": 600, \"hash_ids\": [7, 3]}\n");
@@ -236,7 +257,7 @@ TEST(ImportMooncake, NamesTheLineThatIsNoRequest) {
       {R"({"input_length": 9, "hash_ids": [1.5]})", "an id"},
       {R"({"input_length": 9, "hash_ids": [9007199254740993.0]})", "an id"}};
   for (const auto& [line, wrong] : lines) {
-    EXPECT_THAT(refusal(std::string(one_request) + "\n" + line),
+    EXPECT_THAT(refusal(fmt::format("{}\n{}", one_request, line)),
                 AllOf(HasSubstr("m.jsonl:2: "), HasSubstr(wrong)))
         << line;
   }

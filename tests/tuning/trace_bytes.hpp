@@ -35,6 +35,7 @@ inline TraceHead token_head() {
   head.sink_tokens = 5;
   head.window_tokens = 19;
   head.seed = UINT64_MAX;
+  head.arrivals = true;
   head.settings = {{"retrieval.window_share", "0.25"}};
   return head;
 }

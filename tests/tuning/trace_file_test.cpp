@@ -57,6 +57,7 @@ TraceRecord random_record(Rng& rng) {
         {.unit = unit, .rows = 1, .size_rows = static_cast<std::uint32_t>(1 + rng.below(300))});
   }
   record.renamed = rng.below(2) != 0;
+  if (rng.below(3) != 0) record.arrival_ms = rng() >> (11 + rng.below(50));
   return record;
 }
 
@@ -93,6 +94,7 @@ void expect_same(const TraceRecord& a, const TraceRecord& b) {
   ASSERT_EQ(a.positions, b.positions);
   ASSERT_EQ(a.units, b.units);
   ASSERT_EQ(a.renamed, b.renamed);
+  ASSERT_EQ(a.arrival_ms, b.arrival_ms);
 }
 
 void expect_same(const RecordedRun& a, const RecordedRun& b) {

@@ -16,6 +16,21 @@ TraceHead requests_head(std::string source, std::size_t block_tokens) {
   return head;
 }
 
+TraceHead prefixes_head(std::string source, std::size_t block_tokens,
+                        const std::optional<ImportedModel>& model) {
+  TraceHead head = requests_head(std::move(source), block_tokens);
+  head.prefixes = true;
+  head.arrivals = true;
+  if (!model) return head;
+  head.model = model->name;
+  head.model_fingerprint = model->fingerprint;
+  head.weight_bytes = model->weight_bytes;
+  head.shape = model->shape;
+  head.layers_alike = true;
+  head.slot_rows = head.block_tokens * head.shape.kv_heads;
+  return head;
+}
+
 std::optional<std::uint64_t> whole_number(double value) noexcept {
   constexpr double exact_end = 0x1p53;
   const bool whole = value >= 0 && value < exact_end && value == std::floor(value);

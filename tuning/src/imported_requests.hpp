@@ -9,6 +9,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "terrace/tuning/import.hpp"
 #include "terrace/tuning/trace_file.hpp"
 #include "trace_codec.hpp"
 
@@ -38,6 +39,10 @@ class UnitNumbers {
 
 /// A trace of requests without a model: one layer of one head.
 TraceHead requests_head(std::string source, std::size_t block_tokens);
+
+/// A trace of prompts that share prefixes, of one layer of one head without a model.
+TraceHead prefixes_head(std::string source, std::size_t block_tokens,
+                        const std::optional<ImportedModel>& model);
 
 /// Returns a number that was written with a point or an exponent, if it is a whole one from 0 on
 /// that was read exactly.

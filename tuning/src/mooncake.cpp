@@ -12,19 +12,6 @@
 namespace terrace::tuning {
 namespace {
 
-TraceHead mooncake_head(const MooncakeOptions& options) {
-  TraceHead head = requests_head("mooncake", options.block_tokens);
-  head.prefixes = true;
-  if (!options.model) return head;
-  head.model = options.model->name;
-  head.model_fingerprint = options.model->fingerprint;
-  head.weight_bytes = options.model->weight_bytes;
-  head.shape = options.model->shape;
-  head.layers_alike = true;
-  head.slot_rows = head.block_tokens * head.shape.kv_heads;
-  return head;
-}
-
 /// Says that a request has not as many ids as its prompt has blocks, if so, and what would fit.
 std::string check_blocks(const MooncakeRequest& request, std::size_t block_tokens,
                          const BlockSizes& sizes) {
@@ -56,6 +43,7 @@ void record_blocks(const MooncakeRequest& request, const TraceHead& head,
   }
   // As if all blocks that ever came lay in one sequence.
   record.position = numbers.size() * head.block_tokens;
+  record.arrival_ms = request.timestamp;
 }
 
 }  // namespace
@@ -64,7 +52,7 @@ Status import_mooncake(const Conversion& files, const MooncakeOptions& options) 
   TERRACE_ASSIGN(InputFile file, InputFile::open_named(files.source));
   const std::string name = file.name();
   LineReader lines(std::move(file));
-  const TraceHead head = mooncake_head(options);
+  const TraceHead head = prefixes_head("mooncake", options.block_tokens, options.model);
   TERRACE_ASSIGN(TraceWriter writer, TraceWriter::create(files.target, head));
   UnitNumbers<std::uint64_t> numbers;
   MooncakeRequest request;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "imported_requests.hpp"
@@ -13,6 +14,8 @@ namespace terrace::tuning {
 namespace {
 
 using nlohmann::json;
+
+constexpr std::uint64_t times_end = std::uint64_t{1} << 53;  // as a trace has them
 
 /// Returns the complaint of a JSON parser, without the text that it was reading: it may be long.
 std::string reason_of(std::string_view what) {
@@ -24,10 +27,12 @@ std::string reason_of(std::string_view what) {
   return fmt::format("no JSON: {}", what);
 }
 
-/// Keeps the two fields of a request while its line is parsed, and nothing of the others.
+/// Keeps the fields of a request while its line is parsed, and nothing of the others.
 class RequestParser final : public json::json_sax_t {
  public:
-  explicit RequestParser(MooncakeRequest& request) : request_(request) {}
+  explicit RequestParser(MooncakeRequest& request) : request_(request) {
+    request_.timestamp.reset();
+  }
 
   /// Says what is wrong; empty where nothing is. To be asked when the line is parsed.
   [[nodiscard]] std::string flaw() const {
@@ -44,7 +49,8 @@ class RequestParser final : public json::json_sax_t {
   }
   bool number_unsigned(std::uint64_t value) override { return take(value); }
   bool number_float(double value, const std::string& /*text*/) override {
-    return take(whole_number(value));
+    const bool is_time = depth_ == 1 && field_ == Field::timestamp;
+    return take(whole_number(is_time ? std::floor(value) : value));
   }
   bool string(std::string& /*value*/) override { return take(std::nullopt); }
   bool binary(json::binary_t& /*value*/) override { return take(std::nullopt); }
@@ -69,6 +75,7 @@ class RequestParser final : public json::json_sax_t {
     if (depth_ != 1) return true;
     field_ = name == "input_length" ? Field::input_length
              : name == "hash_ids"   ? Field::hash_ids
+             : name == "timestamp"  ? Field::timestamp
                                     : Field::other;
     return true;
   }
@@ -78,7 +85,7 @@ class RequestParser final : public json::json_sax_t {
   }
 
  private:
-  enum class Field : std::uint8_t { other, input_length, hash_ids };
+  enum class Field : std::uint8_t { other, input_length, hash_ids, timestamp };
 
   /// A value that begins; a number, if it is a whole one from 0 on.
   bool take(std::optional<std::uint64_t> number) {
@@ -88,6 +95,11 @@ class RequestParser final : public json::json_sax_t {
       request_.hash_ids.push_back(*number);
     }
     if (depth_ != 1 || field_ == Field::other) return true;
+    if (field_ == Field::timestamp) {
+      // A date in words is as good as no time.
+      request_.timestamp = number && *number < times_end ? number : std::nullopt;
+      return true;
+    }
     if (field_ == Field::hash_ids) return refuse("hash_ids is no list of at least one id");
     if (number.value_or(0) == 0) return refuse("input_length is no whole number above zero");
     request_.input_length = *number;

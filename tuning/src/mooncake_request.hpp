@@ -11,8 +11,9 @@
 namespace terrace::tuning {
 
 struct MooncakeRequest {
-  std::uint64_t input_length = 0;       ///< in tokens, above zero
-  std::vector<std::uint64_t> hash_ids;  ///< at least one
+  std::uint64_t input_length = 0;               ///< in tokens, above zero
+  std::vector<std::uint64_t> hash_ids;          ///< at least one
+  std::optional<std::uint64_t> timestamp = {};  ///< in milliseconds
 
   /// Reads a line and ignores other fields. Returns the fault of the line; empty if it has no
   /// fault. Memory: that of the ids, for lines of any length.

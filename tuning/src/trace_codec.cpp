@@ -11,6 +11,7 @@ namespace {
 constexpr std::uint64_t ids_max = trace_units_max;
 constexpr std::uint64_t positions_max = std::uint64_t{1} << 48;
 constexpr std::uint64_t sequences_max = std::uint64_t{1} << 24;
+constexpr std::uint64_t times_max = std::uint64_t{1} << 53;
 
 void put(std::string& bytes, std::uint64_t value) {
   for (; value >= 0x80; value >>= 7) bytes.push_back(static_cast<char>(0x80 | (value & 0x7f)));
@@ -109,6 +110,7 @@ void encode_selection(const TraceHead& head, const TraceRecord& record, std::str
   put(bytes, record.position - record.window_begin);
   put(bytes, record.resident_head);
   put(bytes, record.resident_tail);
+  if (head.arrivals) put(bytes, record.arrival_ms ? *record.arrival_ms + 1 : 0);
   if (head.unit == TraceUnit::token) encode_tokens(record, bytes);
   if (has_units(head)) encode_units(head.has_clusters(), record, bytes);
 }
@@ -183,6 +185,7 @@ const char* flaw_of_selection(const TraceHead& head, const TraceRecord& record) 
   if (std::max(record.resident_head, record.resident_tail) > positions_max) {
     return "blocks after position 2^48";
   }
+  if (record.arrival_ms.value_or(0) >= times_max) return "a time after 2^53 milliseconds";
   const char* const flaw = head.unit == TraceUnit::token ? flaw_of_tokens(head, record) : nullptr;
   return flaw != nullptr || !has_units(head) ? flaw : flaw_of_units(head, record);
 }
@@ -194,6 +197,8 @@ void decode_selection(const TraceHead& head, Numbers& numbers, TraceRecord& reco
   record.window_begin = record.position - numbers.next();
   record.resident_head = numbers.next();
   record.resident_tail = numbers.next();
+  const std::uint64_t arrival = head.arrivals ? numbers.next() : 0;
+  record.arrival_ms = arrival > 0 ? std::optional(arrival - 1) : std::nullopt;
   record.positions.clear();
   record.units.clear();
   if (head.unit == TraceUnit::token) decode_tokens(head, numbers, record);

@@ -154,6 +154,7 @@ TraceHead head_from(const Json& json) {
   // Format 6 has neither.
   head.layers_alike = json.value("layers_alike", false);
   head.prefixes = json.value("prefixes", head.source == "mooncake");
+  head.arrivals = json.value("arrivals", false);
   head.placement = json.at("placement").get<std::string>() == "offload" ? Placement::offload
                                                                         : Placement::resident_first;
   read_count(json, "block_tokens", head.block_tokens, tokens_max);
@@ -265,6 +266,7 @@ std::string encode_head(const TraceHead& head) {
               {"shape", shape_json(head.shape)},
               {"layers_alike", head.layers_alike},
               {"prefixes", head.prefixes},
+              {"arrivals", head.arrivals},
               {"placement", head.placement == Placement::offload ? "offload" : "resident_first"},
               {"block_tokens", head.block_tokens},
               {"slot_rows", head.slot_rows},

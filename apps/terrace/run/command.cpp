@@ -83,8 +83,10 @@ void add_job_options(CLI::App& command, RunOptions& options) {
                   "write what each queue did when, for chrome://tracing or Perfetto")
       ->option_text("FILE");
   command
-      .add_option("--trace", options.trace_file,
-                  "record what each layer and head selects, for terrace trace and terrace tune")
+      .add_option(
+          "--trace", options.trace_file,
+          "record what each layer and head selects, for terrace trace and terrace tune; with "
+          "--turns: which prefixes prompts share")
       ->option_text("FILE");
   command
       .add_option("--save", options.save,
@@ -126,7 +128,8 @@ Status warn_of_no_caches(const RunJob& job, bool quiet) {
 }
 
 /// All are written before the first gets its name.
-Status write_files(const RunOptions& options, const Timeline& timeline, TraceRecording* trace) {
+Status write_files(const RunOptions& options, const Timeline& timeline, TraceRecording* trace,
+                   PromptRecording* prompts) {
   std::vector<PendingFile> files;
   if (!options.timeline_file.empty()) {
     TERRACE_ASSIGN(PendingFile file, timeline.write(options.timeline_file));
@@ -134,6 +137,10 @@ Status write_files(const RunOptions& options, const Timeline& timeline, TraceRec
   }
   if (trace != nullptr) {
     TERRACE_ASSIGN(PendingFile file, trace->write());
+    files.push_back(std::move(file));
+  }
+  if (prompts != nullptr) {
+    TERRACE_ASSIGN(PendingFile file, prompts->write());
     files.push_back(std::move(file));
   }
   return publish_all(files);
@@ -145,6 +152,7 @@ Result<int> run(const RunOptions& options) {
   warn_of_long_context(job, options.shared.quiet);
   TERRACE_TRY(warn_of_no_caches(job, options.shared.quiet));
   TERRACE_ASSIGN(const auto trace, TraceRecording::open(job, options.trace_file));
+  TERRACE_ASSIGN(const auto prompts, PromptRecording::open(job, options.trace_file));
   Progress progress(options.shared.quiet);
   engine::AttentionProbe probe(job.model.config().kv_shape(kv_dtype(job)),
                                job.context + job.decode);
@@ -158,7 +166,8 @@ Result<int> run(const RunOptions& options) {
                            .probe = probe,
                            .progress = progress,
                            .timeline = recorded,
-                           .trace = trace.get()},
+                           .trace = trace.get(),
+                           .prompts = prompts.get()},
                           policy);
     progress.clear();
     if (!one) return tl::unexpected(one.error().while_doing("policy " + policy));
@@ -177,7 +186,7 @@ Result<int> run(const RunOptions& options) {
     print_out("{}", run_table(job, machine, figures));
   }
   // The result is printed first: a full disk must not cost it.
-  TERRACE_TRY(write_files(options, timeline, trace.get()));
+  TERRACE_TRY(write_files(options, timeline, trace.get(), prompts.get()));
   return 0;
 }
 
@@ -186,7 +195,8 @@ constexpr std::string_view turns_help = R"(Turns (--turns):
   --prefill-chunk tokens [512], and --decode steps are decoded after it: greedily with --generate,
   otherwise with the next tokens of the text. The table is of the context alone. Needles asked
   after the text are asked for after the last turn; needles asked in the prompt have no turns
-  before them. --trace takes neither option.
+  before them. --trace records the prompts of the first policy, as a trace of prefixes in
+  chunks of tier.chunk_tokens, for terrace tune --memory.
 )";
 
 constexpr std::string_view columns = R"(Columns of the table, and the line below:

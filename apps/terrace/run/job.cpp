@@ -91,17 +91,13 @@ Result<std::string> fingerprint_for(const RunOptions& options,
 }
 
 /// A trace records the steps that are decoded after one prompt; the prompt itself is not among its
-/// steps.
+/// steps. With turns it records prompts, in pieces or not.
 Status check_trace(const RunOptions& options) {
-  if (options.trace_file.empty()) return {};
-  const char* const other = options.prefill_chunk > 0     ? "--prefill-chunk"
-                            : !options.turns_file.empty() ? "--turns"
-                                                          : nullptr;
-  if (other == nullptr) return {};
+  const bool of_steps = !options.trace_file.empty() && options.turns_file.empty();
+  if (!of_steps || options.prefill_chunk == 0) return {};
   return fail(Errc::invalid_argument,
               "--trace records a prompt in one piece, and the tokens decoded after it: leave out "
-              "{}",
-              other);
+              "--prefill-chunk, or give --turns to record prompts");
 }
 
 /// A trace may take the place of another, and of no other file: that may be one meant to be read.

@@ -14,6 +14,9 @@ Result<PolicyFigures> run_policy(const PolicyRun& run, const std::string& policy
   TERRACE_ASSIGN(TimedPass timed, run_timed_pass(run.job, session, run.progress));
   if (run.timeline != nullptr) run.timeline->pause();
   if (recorded) run.trace->end(timed);
+  if (run.prompts != nullptr && run.prompts->policy() == policy) {
+    TERRACE_TRY(run.prompts->record(run.job, timed));
+  }
   if (run.times_bare_prefill && session.runtime->traits().clusters) {
     TERRACE_ASSIGN(timed.seconds.prefill_without_clustering,
                    time_prefill_without_clustering(run.job, policy, run.progress));

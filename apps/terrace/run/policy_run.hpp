@@ -2,6 +2,7 @@
 #pragma once
 
 #include "run/figures.hpp"
+#include "run/prompt_recording.hpp"
 #include "run/timeline.hpp"
 #include "run/trace_recording.hpp"
 
@@ -13,9 +14,10 @@ struct PolicyRun {
   const ReferencePass& reference;
   engine::AttentionProbe& probe;  ///< knows the prompt's keys
   Progress& progress;
-  Timeline* timeline = nullptr;     ///< null = nothing is recorded
-  TraceRecording* trace = nullptr;  ///< records the policy it was opened for
-  bool times_bare_prefill = true;   ///< a second prefill, without clustering
+  Timeline* timeline = nullptr;        ///< null = nothing is recorded
+  TraceRecording* trace = nullptr;     ///< records the policy it was opened for
+  PromptRecording* prompts = nullptr;  ///< the same, of prompts
+  bool times_bare_prefill = true;      ///< a second prefill, without clustering
 };
 
 Result<PolicyFigures> run_policy(const PolicyRun& run, const std::string& policy);

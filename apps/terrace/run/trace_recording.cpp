@@ -35,7 +35,7 @@ double upkeep_seconds(const TimedPass& pass) {
 
 Result<std::unique_ptr<TraceRecording>> TraceRecording::open(const RunJob& job,
                                                              const std::string& file) {
-  if (file.empty()) return nullptr;
+  if (file.empty() || !job.turns.empty()) return nullptr;
   TERRACE_ASSIGN(const RuntimeOptions recorded, find_policy(job));
   TERRACE_ASSIGN(auto recorder,
                  tuning::TraceRecorder::open(file, {.runtime = recorded,

@@ -13,7 +13,7 @@ namespace terrace::apps {
 
 class TraceRecording {
  public:
-  /// Opens the file; returns nothing for an empty name.
+  /// Opens the file; returns nothing for an empty name, or with turns (PromptRecording).
   /// Errors: invalid_argument: not exactly one of the job's policies selects; io_error.
   static Result<std::unique_ptr<TraceRecording>> open(const RunJob& job, const std::string& file);
 

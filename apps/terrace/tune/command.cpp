@@ -19,6 +19,8 @@
 #include "terrace/runtime/machine_profile.hpp"
 #include "terrace/tuning/tuner.hpp"
 #include "trace/actions.hpp"
+#include "tune/options.hpp"
+#include "tune/prefixes.hpp"
 #include "tune/report.hpp"
 
 namespace terrace::apps {
@@ -29,15 +31,6 @@ constexpr std::array tune_flags{
     KeyFlag{"--profile", "profile", "a preset machine, or the link of a measured one"},
     KeyFlag{"--link-bandwidth", "link.bandwidth", "of the link when no profile is named"},
     KeyFlag{"--link-latency", "link.latency", "of the link when no profile is named"},
-};
-
-struct TuneOptions {
-  SharedOptions shared;
-  std::string trace;
-  std::string model;
-  std::string policies = "all";
-  std::string config_target;
-  std::string report_target;
 };
 
 /// The link of the config, used if there is no profile.
@@ -201,6 +194,8 @@ void print_result(const tuning::TuneResult& result, std::size_t device_memory,
 
 Result<int> tune(const TuneOptions& options) {
   TERRACE_ASSIGN(const Settings settings, resolve_settings(options.shared));
+  if (!options.tiers.empty()) return tune_for_prefixes(options, settings);
+  TERRACE_TRY(refuse_prefix_options(options));
   const Config& config = settings.config;
   Progress progress(options.shared.quiet);
   TERRACE_ASSIGN(tuning::TuneRequest request, make_request(options, settings));
@@ -270,7 +265,9 @@ void add_tune_command(CLI::App& program, Invocation& invocation) {
       ->option_text("FILE REQUIRED");
   command->add_option("--policies", options->policies, "replacement policies, by commas [all]")
       ->option_text("LIST");
-  command->add_option("--model", options->model, "refuse a trace that is not of this model")
+  command
+      ->add_option("--model", options->model,
+                   "refuse a trace that is not of this model; with --memory: its shape")
       ->option_text("DIR");
   command
       ->add_option("--write-config", options->config_target,
@@ -278,6 +275,7 @@ void add_tune_command(CLI::App& program, Invocation& invocation) {
       ->option_text("FILE");
   command->add_option("--report", options->report_target, "write a page of drawings and figures")
       ->option_text("FILE.html");
+  add_prefix_options(*command, *options);
   add_key_flags(*command, tune_flags, options->shared);
   add_shared_options(*command, options->shared);
   command->callback([options, &invocation] {

@@ -12,6 +12,7 @@
 //       ...
 //   host: {memory_read: 2.1e+10}
 //   link: {bandwidth: 2.5e+10, latency: 1e-05, switch_over: 65536}
+//   nvme: {read: 3.2e+09, write: 1.4e+09, latency: 8e-05}
 #pragma once
 
 #include <map>
@@ -33,6 +34,13 @@ struct LinkCosts {
   double switch_over = 0;
 };
 
+/// The file of tier.nvme.path, as the nvme benchmark finds it.
+struct NvmeCosts {
+  double read = 0;     ///< B/s of pages through the store, with their checksums
+  double write = 0;    ///< B/s, with checksums and the journal
+  double latency = 0;  ///< seconds until one small page is there
+};
+
 struct MachineProfile {
   std::string date = {};  ///< of the newest section: "2026-03-01"
   std::string cpu = {};
@@ -42,6 +50,7 @@ struct MachineProfile {
   std::map<std::string, policies::CostModel, std::less<>> compute = {};
   std::map<std::string, double, std::less<>> host = {};  ///< B/s by the benchmark's row
   std::optional<LinkCosts> link = {};
+  std::optional<NvmeCosts> nvme = {};
 
   /// Reads a profile.
   ///

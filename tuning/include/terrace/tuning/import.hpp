@@ -30,7 +30,8 @@ struct MooncakeOptions {
 /// Reads Mooncake's JSONL ({"timestamp", "input_length", "output_length", "hash_ids"} a line) as
 /// prefix traffic: each request is a step that wants the blocks of its prompt in every layer, the
 /// last one as many tokens as input_length leaves, and has what it missed in memory when it is
-/// done. A block is a cluster of the trace. If no model is given, the trace has one layer of one
+/// done. A block is a cluster of the trace. `timestamp`, in milliseconds, is when it came; a line
+/// may have none. If no model is given, the trace has one layer of one
 /// head of 64 dimensions: hits are right, but bytes and times are of no real model. The source `-`
 /// is standard input.
 ///

@@ -67,6 +67,7 @@ struct TraceHead {
   /// Units are blocks of prompts, each with all tokens before it: one that is there serves a
   /// request only if those before it are.
   bool prefixes = false;
+  bool arrivals = false;  ///< selections have TraceRecord::arrival_ms
   Placement placement = Placement::offload;
   std::size_t block_tokens = 1;
   std::size_t slot_rows = 0;    ///< that a slot of clusters holds; 0 = there are no clusters
@@ -195,6 +196,8 @@ struct TraceRecord {
   /// Ascending: blocks, or clusters, of these without rows in device memory anyway.
   std::vector<SelectedUnit> units;
   bool renamed = false;  ///< keys of clusters mean others than before
+  /// When a request came, in milliseconds of any clock below 2^53; nothing if nobody said it.
+  std::optional<std::uint64_t> arrival_ms = {};
 };
 
 }  // namespace terrace::tuning
