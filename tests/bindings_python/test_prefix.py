@@ -66,6 +66,26 @@ def run_process(program, path):
     return json.loads(done.stdout)
 
 
+def test_a_closed_sequence_goes_on_in_a_later_process_with_the_same_bits(tmp_path):
+    path = tmp_path / "rows"
+    expected = run_process("""
+        runtime = open_runtime(path)
+        member = prompted(runtime)
+        outputs(runtime, member, [1] * 7)
+        report = member.sequence.publish(list(range(107)), with_tail=True)
+        assert report.tokens == 107
+        print(json.dumps(outputs(runtime, member, [1] * 5).tolist()))
+    """, path)
+    went_on = run_process("""
+        runtime = open_runtime(path)
+        assert len(runtime.open_sequence(list(range(107)))) == 96
+        member = found(runtime.open_sequence(list(range(107)), with_tail=True))
+        assert len(member.sequence) == 107
+        print(json.dumps(outputs(runtime, member, [1] * 5).tolist()))
+    """, path)
+    assert went_on == expected
+
+
 def test_a_later_process_finds_it_and_computes_the_same(tmp_path):
     path = tmp_path / "rows"
     published = run_process(f"""

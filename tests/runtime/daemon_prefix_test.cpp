@@ -22,6 +22,7 @@ using testing::Scenario;
 using testing::Traffic;
 using testing::prefixes::chunk_tokens;
 using testing::prefixes::expect_same_prompt_after;
+using testing::prefixes::expect_same_steps_after_closing;
 using testing::prefixes::kept;
 using testing::prefixes::long_enough;
 using testing::prefixes::prompt;
@@ -83,6 +84,11 @@ TEST_P(DaemonPrefix, ChangesNoBitOfThePromptAfterIt) {
     scenario.runtime.prompts = prompts;
     expect_same_prompt_after(scenario);
   }
+}
+
+TEST_P(DaemonPrefix, WithItsTailGoesOnAsIfItHadNeverBeenClosed) {
+  RunningDaemon daemon(place_.options());
+  expect_same_steps_after_closing(with_daemon(scenario_, place_, /*host_bytes=*/0), 21);
 }
 
 TEST_P(DaemonPrefix, WhoseDaemonIsGoneIsComputedAgain) {

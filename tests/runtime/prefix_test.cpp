@@ -26,6 +26,7 @@ using testing::Scenario;
 using testing::Traffic;
 using testing::prefixes::chunk_tokens;
 using testing::prefixes::expect_same_prompt_after;
+using testing::prefixes::expect_same_steps_after_closing;
 using testing::prefixes::kept;
 using testing::prefixes::prompt;
 using testing::prefixes::step_count;
@@ -101,6 +102,18 @@ TEST_P(Prefix, ThatIsFoundChangesNoBitOfThePromptAfterIt) {
   const Shelf shelf;
   keep_prefixes(scenario_, shelf);
   expect_same_prompt_after(scenario_);
+}
+
+TEST_P(Prefix, WithItsTailGoesOnAsIfItHadNeverBeenClosed) {
+  for (const std::size_t decoded : {0, 1, 45}) {
+    for (const double share : {0.0, 0.2}) {
+      Scenario scenario = scenario_;
+      const Shelf shelf;
+      keep_prefixes(scenario, shelf);
+      if (share > 0) scenario.runtime.budget = {.kind = TokenBudget::Kind::share, .value = share};
+      expect_same_steps_after_closing(scenario, decoded);
+    }
+  }
 }
 
 TEST_P(Prefix, IsNotChangedByTheSequencesThatBeginWithIt) {
@@ -186,6 +199,21 @@ TEST_F(PrefixStore, FindsTheLongestRunOfWholeChunks) {
   std::vector<TokenId> branched = tokens_;
   branched[70] = TokenId{1};
   EXPECT_EQ(found({.tokens = branched}), 64U);
+}
+
+TEST_F(PrefixStore, FindsATailOfExactlyTheSameTokens) {
+  publish(scenario_, {.tokens = tokens_, .with_tail = true});
+  const auto runtime = scenario_.open();
+  const auto found = [&](std::size_t tokens, bool with_tail) {
+    return runtime->open_sequence({.tokens = tokens_of(tokens), .with_tail = with_tail})
+        .value()
+        ->length();
+  };
+  EXPECT_EQ(found(prompt, true), prompt);
+  EXPECT_EQ(found(prompt, false), kept);
+  EXPECT_EQ(found(prompt - 1, true), kept);
+  EXPECT_EQ(found(prompt + 1, true), kept);
+  EXPECT_EQ(found(kept, true), kept);
 }
 
 TEST_F(PrefixStore, KeepsTenantsModelsAndShapesApart) {

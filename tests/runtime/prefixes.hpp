@@ -65,4 +65,32 @@ inline void expect_same_prompt_after(const Scenario& scenario) {
   }
 }
 
+/// Has a sequence take steps, publish all it has, and be closed: another one goes on from there
+/// with the bits that the first one would have had.
+inline void expect_same_steps_after_closing(const Scenario& scenario, std::size_t decoded) {
+  const std::vector<TokenId> tokens = tokens_of(prompt + decoded);
+  const PrefixQuery all{.tokens = tokens, .with_tail = true};
+  const Traffic traffic(scenario.runtime.shape, 1);
+  std::vector<testing::StepOutput> expected;
+  {
+    const auto runtime = scenario.open();
+    Drive drive(*runtime, traffic);
+    ASSERT_TRUE(drive.prefill(prompt).has_value());
+    ASSERT_TRUE(drive.steps(decoded).has_value());
+    const auto report = drive.sequence().publish(all);
+    ASSERT_TRUE(report.has_value()) << report.error().message();
+    EXPECT_EQ(report->tokens, tokens.size());
+    ASSERT_TRUE(drive.steps(step_count).has_value());
+    expected = drive.outputs();
+  }
+  expected.erase(expected.begin(), expected.begin() + static_cast<std::ptrdiff_t>(decoded));
+  const auto runtime = scenario.open();
+  Drive drive(runtime->open_sequence(all).value(), *runtime, traffic);
+  ASSERT_EQ(drive.sequence().length(), tokens.size());
+  EXPECT_EQ(runtime->prefix_counters().hits, 1U);
+  ASSERT_TRUE(drive.steps(step_count).has_value());
+  EXPECT_TRUE(drive.outputs() == expected) << "after " << decoded << " steps";
+  drive.expect_all_rows_right();
+}
+
 }  // namespace terrace::testing::prefixes

@@ -326,8 +326,13 @@ typedef struct terrace_prefix_query {
    * byte at the end; NULL where salt_bytes is 0: no salt. */
   const void* salt;
   size_t salt_bytes;
+  /* 1 = keeps, or finds, the tokens behind the last whole chunk, too, which only a query of exactly
+   * these tokens finds: a sequence that is published with all its tokens, and closed, goes on in
+   * another one with the same bits. 0 = whole chunks alone. */
+  int32_t with_tail;
+  int32_t reserved;
 } terrace_prefix_query;
-#define TERRACE_PREFIX_QUERY_INIT {sizeof(terrace_prefix_query), NULL, 0, NULL, 0}
+#define TERRACE_PREFIX_QUERY_INIT {sizeof(terrace_prefix_query), NULL, 0, NULL, 0, 0, 0}
 
 /* As terrace_sequence_open, but the sequence begins with the longest stored prefix of the query's
  * tokens, in whole chunks: terrace_sequence_length tells how many tokens these are, as does

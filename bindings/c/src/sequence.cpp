@@ -51,8 +51,11 @@ Result<std::unique_ptr<terrace_sequence>> make_handle(std::shared_ptr<SharedRunt
 struct ReadQuery {
   std::vector<TokenId> tokens = {};
   std::string salt = {};
+  bool with_tail = false;
 
-  [[nodiscard]] PrefixQuery query() const { return {.tokens = tokens, .salt = salt}; }
+  [[nodiscard]] PrefixQuery query() const {
+    return {.tokens = tokens, .salt = salt, .with_tail = with_tail};
+  }
 };
 
 /// Errors: those of read_struct; invalid_argument: NULL where there are tokens, or bytes of salt.
@@ -61,7 +64,7 @@ Result<ReadQuery> read_query(const terrace_prefix_query* given) {
   TERRACE_ASSIGN(
       const terrace_prefix_query query,
       read_struct<terrace_prefix_query>(given, TERRACE_PREFIX_QUERY_INIT, size_min, "query"));
-  ReadQuery read;
+  ReadQuery read{.with_tail = query.with_tail != 0};
   if (query.token_count > 0) {
     if (query.tokens == nullptr) return fail(Errc::invalid_argument, "query.tokens is NULL");
     read.tokens.reserve(query.token_count);

@@ -14,6 +14,7 @@ namespace {
 struct Query {
   std::vector<std::uint32_t> tokens;
   std::string salt;
+  bool with_tail = false;
 
   [[nodiscard]] terrace_prefix_query query() const {
     terrace_prefix_query asked = TERRACE_PREFIX_QUERY_INIT;
@@ -21,6 +22,7 @@ struct Query {
     asked.token_count = tokens.size();
     asked.salt = salt.data();
     asked.salt_bytes = salt.size();
+    asked.with_tail = with_tail ? 1 : 0;
     return asked;
   }
 };
@@ -29,11 +31,11 @@ struct PublishReport {
   terrace_publish_report done = TERRACE_PUBLISH_REPORT_INIT;
 };
 
-Sequence open_sequence(Runtime& runtime, GivenObject tokens, GivenObject salt,
+Sequence open_sequence(Runtime& runtime, GivenObject tokens, GivenObject salt, bool with_tail,
                        GivenNumber expected_tokens) {
   terrace_sequence_options options = TERRACE_SEQUENCE_OPTIONS_INIT;
   options.expected_tokens = read_number("expected_tokens", expected_tokens);
-  Query asked{{}, read_salt(salt)};
+  Query asked{{}, read_salt(salt), with_tail};
   if (!tokens.object.is_none()) {
     asked.tokens = read_tokens("tokens", tokens);
   } else if (!salt.object.is_none()) {
@@ -48,8 +50,8 @@ Sequence open_sequence(Runtime& runtime, GivenObject tokens, GivenObject salt,
   return {hold<SequenceHandle>("the sequence", opened), runtime.shape};
 }
 
-PublishReport publish(Sequence& sequence, GivenObject tokens, GivenObject salt) {
-  const Query asked{read_tokens("tokens", tokens), read_salt(salt)};
+PublishReport publish(Sequence& sequence, GivenObject tokens, GivenObject salt, bool with_tail) {
+  const Query asked{read_tokens("tokens", tokens), read_salt(salt), with_tail};
   PublishReport report;
   sequence.handle->use([&](terrace_sequence* s) {
     const terrace_prefix_query query = asked.query();
@@ -88,10 +90,10 @@ void add_prefix(nb::module_& module) {
   add_report(module);
   nb::borrow<nb::class_<Runtime>>(nb::type<Runtime>())
       .def("open_sequence", &open_sequence, "tokens"_a = nb::none(), nb::kw_only(),
-           "salt"_a = nb::none(), "expected_tokens"_a = 0,
+           "salt"_a = nb::none(), "with_tail"_a = false, "expected_tokens"_a = 0,
            nb::sig("def open_sequence(self, tokens: collections.abc.Sequence[int] | typing.Any | "
-                   "None = None, *, salt: str | bytes | None = None, expected_tokens: int = 0) -> "
-                   "Sequence"),
+                   "None = None, *, salt: str | bytes | None = None, with_tail: bool = False, "
+                   "expected_tokens: int = 0) -> Sequence"),
            R"(Opens a sequence that begins with the longest stored prefix of `tokens`, in whole
 chunks: its length tells how many tokens were found. It is empty without tokens, if nothing is
 found, or if no prefixes are kept (Sequence.publish says why).
@@ -99,20 +101,23 @@ found, or if no prefixes are kept (Sequence.publish says why).
 tokens: ids from the sequence's first token on, a list or an array of one dimension in host memory.
 A sequence needs a token after those that are found: a program that computes logits of the last
 token gives all tokens but that one. salt: a tenant's secret, with which the prefix was published.
+with_tail: also finds the tokens behind the last whole chunk, if exactly these were published so.
 expected_tokens: how many tokens it will have at most; 0: not known.
 
 Raises OutOfMemory, also if so many tokens would not fit in the granted device memory.)");
   nb::borrow<nb::class_<Sequence>>(nb::type<Sequence>())
       .def("publish", &publish, "tokens"_a, nb::kw_only(), "salt"_a = nb::none(),
+           "with_tail"_a = false,
            nb::sig("def publish(self, tokens: collections.abc.Sequence[int] | typing.Any, *, salt: "
-                   "str | bytes | None = None) -> PublishReport"),
+                   "str | bytes | None = None, with_tail: bool = False) -> PublishReport"),
            R"(Keeps the sequence's first tokens as a prefix that Runtime.open_sequence finds, in
 this process and later ones: the rows of whole chunks (tier.chunk_tokens) that the file
 tier.nvme.path lacks, and the indexes at their end. Returns when all is in the file. With
 daemon.socket, terraced has the file, and other processes find the prefix at once.
 
 tokens: the ids of these tokens; Terrace cannot check them. salt: a tenant's secret, without which
-the prefix is not found.
+the prefix is not found. with_tail: keeps the tokens behind the last whole chunk, too: a sequence
+that is published with all its tokens, and closed, goes on in another one with the same bits.
 
 Raises Unsupported: no prefixes are kept, which needs tier.nvme.path or daemon.socket, tier.model, a
 policy that keeps rows on the host and no retention; InvalidArgument: not idle, or more tokens than

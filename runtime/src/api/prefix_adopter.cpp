@@ -6,6 +6,7 @@
 
 #include "prefix/prefix_library.hpp"
 #include "prefix/saved_index.hpp"
+#include "terrace/core/bytes.hpp"
 
 namespace terrace {
 namespace {
@@ -19,7 +20,13 @@ struct FoundPrefix {
   [[nodiscard]] std::size_t chunks() const noexcept { return look_up.run.size(); }
 };
 
-bool has_rows(const tiers::Manifest& chunk, const SequenceParts& parts, std::size_t bytes) {
+std::size_t blocks_of(const tiers::Manifest& chunk, const RuntimePlan& plan) {
+  return divide_up(std::size_t{chunk.tokens()}, plan.block_tokens());
+}
+
+bool has_rows(const tiers::Manifest& chunk, const SequenceParts& parts, std::size_t tokens) {
+  if (chunk.tokens() != tokens) return false;
+  const std::size_t bytes = blocks_of(chunk, parts.plan) * parts.plan.block_bytes();
   for (std::size_t layer = 0; layer < parts.plan.shape().layers; ++layer) {
     const tiers::Part* const rows = chunk.find(PrefixLibrary::rows_of(layer));
     if (rows == nullptr || rows->bytes != bytes) return false;
@@ -33,14 +40,14 @@ Result<FoundPrefix> find(const SequenceParts& parts, PrefixLibrary& library,
   TERRACE_ASSIGN(found.names, library.names_of(query));
   found.look_up = library.chunks().find_run(
       found.names.request(found.names.chunks, parts.work.clock().now()), query.tokens.size());
-  const std::size_t bytes =
-      library.chunk_tokens() / parts.plan.block_tokens() * parts.plan.block_bytes();
   const auto& run = found.look_up.run;
-  const auto end = std::ranges::find_if_not(
-      run, [&](const tiers::Manifest& chunk) { return has_rows(chunk, parts, bytes); });
-  if (end != run.end()) {
+  std::size_t usable = 0;
+  while (usable < run.size() &&
+         has_rows(run[usable], parts, found.names.tokens_of(usable).size())) {
+    ++usable;
+  }
+  if (usable < run.size()) {
     const Error why = make_error(Errc::corrupt, "a chunk of another shape than its key says");
-    const auto usable = static_cast<std::size_t>(end - run.begin());
     found.look_up.lease.drop(usable, why);
     library.chunks().amend(found.look_up, usable, why);
   }
@@ -49,19 +56,19 @@ Result<FoundPrefix> find(const SequenceParts& parts, PrefixLibrary& library,
 }
 
 Status adopt_rows(const SequenceParts& parts, std::size_t chunk_tokens, const FoundPrefix& prefix) {
-  const std::size_t blocks = chunk_tokens / parts.plan.block_tokens();
   const auto source = parts.memory.host.mover()->source_of(prefix.lease->held()->store());
   for (const auto& layer : parts.layers) {
     std::vector<offload::StoredPlace> places;
     for (const tiers::Manifest& chunk : prefix.look_up.run) {
       const PageKey key = tiers::page_key(chunk.chunk(), PrefixLibrary::rows_of(layer->number));
-      for (std::size_t block = 0; block < blocks; ++block) {
+      for (std::size_t block = 0; block < blocks_of(chunk, parts.plan); ++block) {
         places.push_back(
             {.key = key, .offset = block * parts.plan.block_bytes(), .source = source});
       }
     }
-    TERRACE_TRY(
-        layer->rows.adopt({.places = places, .blocks_of_chunk = blocks, .lease = prefix.lease}));
+    TERRACE_TRY(layer->rows.adopt({.places = places,
+                                   .blocks_of_chunk = chunk_tokens / parts.plan.block_tokens(),
+                                   .lease = prefix.lease}));
   }
   return {};
 }
@@ -101,7 +108,7 @@ Status adopt_indexes(SequenceParts& parts, PrefixLibrary& library, const FoundPr
 Status begin_with(SequenceState& state, PrefixLibrary& library, const FoundPrefix& prefix) {
   SequenceParts& parts = state.parts;
   TERRACE_TRY(adopt_rows(parts, library.chunk_tokens(), prefix));
-  parts.progress.begin_with_prefix(prefix.chunks() * library.chunk_tokens());
+  parts.progress.begin_with_prefix(prefix.names.tokens_of(prefix.chunks() - 1).end);
   TERRACE_TRY(adopt_indexes(parts, library, prefix));
   parts.work.journal.note_loss();
   return state.resume();

@@ -4,6 +4,7 @@
 
 #include "prefix/prefix_library.hpp"
 #include "prefix/saved_index.hpp"
+#include "terrace/core/bytes.hpp"
 
 namespace terrace {
 namespace {
@@ -28,7 +29,7 @@ Status check(SequenceState& state, const PrefixQuery& query) {
 Result<std::vector<tiers::PartBytes>> rows_of(const SequenceParts& parts, TokenRange tokens) {
   const std::size_t bytes = parts.plan.block_bytes();
   const std::size_t first = tokens.begin / parts.plan.block_tokens();
-  const std::size_t blocks = tokens.size() / parts.plan.block_tokens();
+  const std::size_t blocks = divide_up(tokens.size(), parts.plan.block_tokens());
   std::vector<tiers::PartBytes> all;
   for (const auto& layer : parts.layers) {
     TERRACE_ASSIGN(const HostRows rows, layer->host_rows(tokens));
@@ -77,11 +78,11 @@ Result<tiers::Published> publish(const Publication& to, NewChunk chunk, Sequence
 /// Writes the chunks that the store lacks, in their order, as far as they can be had: chunks behind
 /// a missing one are of no use.
 Status publish_chunks(const Publication& to, SequenceParts& parts, PublishReport& report) {
-  const std::size_t size = to.library.chunk_tokens();
-  for (const tiers::ChunkKey& key : to.names.chunks) {
-    const TokenRange tokens{report.tokens, report.tokens + size};
+  for (std::size_t i = 0; i < to.names.chunks.size(); ++i) {
+    const tiers::ChunkKey& key = to.names.chunks[i];
+    const TokenRange tokens = to.names.tokens_of(i);
     if (!to.lease.covers(key)) {
-      NewChunk chunk{.key = key, .tokens = size, .parts = {}};
+      NewChunk chunk{.key = key, .tokens = tokens.size(), .parts = {}};
       TERRACE_ASSIGN(chunk.parts, rows_of(parts, tokens));
       TERRACE_ASSIGN(const tiers::Published published,
                      publish(to, std::move(chunk), parts.work, report));
@@ -112,7 +113,7 @@ Result<PublishReport> publish_rows(SequenceState& state, const PrefixQuery& quer
   library.chunks().touch(names.request(names.chunks, parts.work.clock().now()));
   TERRACE_TRY(published);
   if (report.tokens == 0) return report;
-  const std::size_t chunks = report.tokens / library.chunk_tokens();
+  const std::size_t chunks = divide_up(report.tokens, library.chunk_tokens());
   TERRACE_ASSIGN(const tiers::ChunkKey index, library.index_key(names.chunks[chunks - 1]));
   TERRACE_ASSIGN(const tiers::ChunkLease indexed,
                  library.chunks().lease(names.request({&index, 1}, parts.work.clock().now())));
@@ -129,7 +130,7 @@ Status publish_indexes(SequenceState& state, const PrefixQuery& query, PublishRe
   }
   PrefixLibrary& library = *state.runtime().prefixes;
   TERRACE_ASSIGN(PrefixNames names, library.names_of(query));
-  names.chunks.resize(report.tokens / library.chunk_tokens());
+  names.keep_first(divide_up(report.tokens, library.chunk_tokens()));
   // Indexes make no room among the rows that they are of.
   TERRACE_ASSIGN(tiers::ChunkLease lease,
                  library.chunks().lease(names.request(names.chunks, parts.work.clock().now())));

@@ -47,6 +47,12 @@ Result<PrefixNames> PrefixLibrary::names_of(const PrefixQuery& query) const {
                  tiers::ChunkChain::create({.root = names.root, .chunk_tokens = chunk_tokens()}));
   TERRACE_ASSIGN(const auto keys, chain.append(query.tokens));
   names.chunks.assign(keys.begin(), keys.end());
+  names.chunk_tokens = chunk_tokens();
+  names.tokens = keys.size() * chunk_tokens();
+  if (query.with_tail && names.tokens < query.tokens.size()) {
+    TERRACE_ASSIGN(names.chunks.emplace_back(), chain.tail_key());
+    names.tokens = query.tokens.size();
+  }
   return names;
 }
 

@@ -1,6 +1,7 @@
 // The prefixes of a runtime: how their chunks are named, and who keeps them.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,7 +18,19 @@ namespace terrace {
 struct PrefixNames {
   tiers::Digest root = {};  ///< of the namespace
   tiers::TenantId tenant = {};
-  std::vector<tiers::ChunkKey> chunks;  ///< keys of the whole chunks
+  std::vector<tiers::ChunkKey> chunks;  ///< keys of the whole chunks, and of the tail
+  std::size_t chunk_tokens = 0;
+  std::size_t tokens = 0;  ///< of all chunks
+
+  /// Returns the tokens of a chunk.
+  [[nodiscard]] TokenRange tokens_of(std::size_t chunk) const noexcept {
+    return {chunk * chunk_tokens, std::min((chunk + 1) * chunk_tokens, tokens)};
+  }
+  /// Leaves out chunks behind the first `count`.
+  void keep_first(std::size_t count) {
+    chunks.resize(count);
+    tokens = std::min(tokens, count * chunk_tokens);
+  }
 
   /// Asks for some of its chunks, or for what is kept beside them.
   [[nodiscard]] tiers::FindRequest request(std::span<const tiers::ChunkKey> keys,

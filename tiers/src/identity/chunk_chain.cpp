@@ -78,6 +78,14 @@ Result<std::span<const ChunkKey>> ChunkChain::extend(std::span<const std::byte> 
   return std::span<const ChunkKey>(keys_).subspan(chunks_before);
 }
 
+Result<ChunkKey> ChunkChain::tail_key() const {
+  const auto tail = std::span(units_).subspan(links_.size() * chunk_bytes());
+  if (tail.empty()) return fail(Errc::invalid_argument, "a chain without a tail");
+  TERRACE_ASSIGN(const Digest link,
+                 link_after(links_.empty() ? options_.root : links_.back(), tail));
+  return key_of(link);
+}
+
 Result<Digest> ChunkChain::link_after(const Digest& link, std::span<const std::byte> units) const {
   FieldEncoding fields;
   fields.add("terrace chunk 1").add(options_.hashes.bytes == 0 ? "tokens" : "hashes");

@@ -58,6 +58,10 @@ struct PrefixQuery {
   /// caller that needs them leaves the last token out.
   std::span<const TokenId> tokens = {};
   std::string salt = {};  ///< a tenant's secret: others' prefixes are never found
+  /// Keeps, or finds, the tokens behind the last whole chunk, too, as a chunk of their own that
+  /// only a query of exactly these tokens finds. A sequence that is published with all its tokens
+  /// goes on from there in another one with the same bits, as if it had never been closed.
+  bool with_tail = false;
 };
 
 /// Prefixes that were not found, by what became of their first chunk.
@@ -87,7 +91,7 @@ struct PrefixCounters {
 
 /// The result of publishing a prefix.
 struct PublishReport {
-  std::size_t tokens = 0;   ///< that the store has now, of whole chunks
+  std::size_t tokens = 0;   ///< that the store has now, of whole chunks and, if asked for, the tail
   std::size_t chunks = 0;   ///< that were written: the store had the others
   std::uint64_t bytes = 0;  ///< of rows and indexes that were written
   bool indexed = false;     ///< whether the store has indexes of all these tokens

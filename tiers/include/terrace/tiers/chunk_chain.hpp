@@ -66,6 +66,12 @@ class ChunkChain {
   /// Returns the keys of all full chunks, from the front.
   [[nodiscard]] std::span<const ChunkKey> keys() const noexcept { return keys_; }
 
+  /// Returns the key of a last chunk that has only the tokens behind the full ones. The next token
+  /// gives it another key.
+  ///
+  /// Errors   invalid_argument: there are none; out_of_memory: the hash could not be computed
+  [[nodiscard]] Result<ChunkKey> tail_key() const;
+
   /// Returns how many tokens there are, those of the last chunk that is not full included.
   [[nodiscard]] std::size_t tokens() const noexcept;
 
