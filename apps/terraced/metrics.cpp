@@ -42,6 +42,8 @@ constexpr std::array metrics{
     Metric{"chunks.evicted", "terrace_chunks_evicted_total", "", "", counter, "Chunks evicted."},
     Metric{"file.used_bytes", "terrace_file_bytes", "state", "used", gauge, "Bytes of the file."},
     Metric{"file.free_bytes", "terrace_file_bytes", "state", "free", gauge, ""},
+    Metric{"remote.", "terrace_remote_chunks_total", "event", "", counter,
+           "Chunks that were written to servers, read from them, left out or dropped."},
     Metric{"memory.bytes", "terrace_memory_bytes", "", "", gauge,
            "Bytes of segments that clients read."},
     Metric{"memory.parts", "terrace_memory_parts", "", "", gauge, "Parts in memory."},

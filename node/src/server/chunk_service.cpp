@@ -19,7 +19,9 @@ std::uint64_t bytes_of_all(std::span<const tiers::PartBytes> parts) {
 
 ChunkService::ChunkService(std::shared_ptr<tiers::ChunkLibrary> library, const Clock& clock,
                            const TenantQuotas& quotas)
-    : library_(std::move(library)), clock_(clock), quotas_(quotas) {}
+    : library_(std::move(library)), clock_(clock), quotas_(quotas) {
+  library_->limit_tenants(this);
+}
 
 Result<Tenant> ChunkService::tenant_of(const std::string& salt) {
   const tiers::TenantSalt secret(salt);
@@ -82,7 +84,7 @@ Result<std::optional<tiers::LookUp>> ChunkService::find_in_memory(const Tenant& 
   }
   // Chunks of the run are those of the keys, from the front.
   std::size_t next = 0;
-  return library_->find_run(
+  return library_->find_run_here(
       {.root = find.root, .tenant = tenant.number, .keys = keys, .now = clock_.now()}, find.tokens,
       [&](const tiers::ChunkKey& /*key*/) { return known[next++].get(); });
 }
@@ -135,7 +137,7 @@ Result<std::uint64_t> ChunkService::bytes_of(const tiers::ChunkKey& key) {
 Result<ChunkService::PublishedChunk> ChunkService::publish(const Publication& chunk,
                                                            std::vector<tiers::PartBytes> parts) {
   const std::uint64_t bytes = bytes_of_all(parts);
-  TERRACE_TRY(take_quota(chunk.tenant, bytes));
+  TERRACE_TRY(take(chunk.tenant.number, bytes));
   // A chunk that went may come again with other parts. A look-up that began before may keep the old
   // manifest once more; should it be used, the parts do not fit it, and are a miss.
   manifests_.forget(chunk.key);
@@ -147,24 +149,24 @@ Result<ChunkService::PublishedChunk> ChunkService::publish(const Publication& ch
                                                             .now = clock_.now()},
                                                            std::move(parts), published.lease);
   manifests_.forget(chunk.key);
-  give_quota_back(chunk.tenant, bytes);
+  give_back(chunk.tenant.number, bytes);
   if (!state) return tl::unexpected(state.error());
   published.state = *state;
   return published;
 }
 
-Status ChunkService::take_quota(const Tenant& tenant, std::uint64_t bytes) {
+Status ChunkService::take(tiers::TenantId tenant, std::uint64_t bytes) {
   std::unique_lock lock(mutex_);
-  Account& account = accounts_[tenant.number];
+  Account& account = accounts_[tenant];
   account.under_way += bytes;
   for (;;) {
     const std::uint64_t quota = account.quota;
     const std::uint64_t wanted = account.under_way;
     lock.unlock();
-    const std::uint64_t used = library_->gauges(tenant.number).resident + wanted;
+    const std::uint64_t used = library_->gauges(tenant).resident + wanted;
     if (used <= quota) return {};
     const bool may_fit = bytes <= quota;
-    const bool made_room = may_fit && library_->make_room(used - quota, tenant.number) > 0;
+    const bool made_room = may_fit && library_->make_room(used - quota, tenant) > 0;
     lock.lock();
     if (made_room) continue;
     account.under_way -= bytes;
@@ -173,9 +175,9 @@ Status ChunkService::take_quota(const Tenant& tenant, std::uint64_t bytes) {
   }
 }
 
-void ChunkService::give_quota_back(const Tenant& tenant, std::uint64_t bytes) {
+void ChunkService::give_back(tiers::TenantId tenant, std::uint64_t bytes) noexcept {
   const std::lock_guard lock(mutex_);
-  accounts_[tenant.number].under_way -= bytes;
+  accounts_[tenant].under_way -= bytes;
 }
 
 void ChunkService::set_quotas(const TenantQuotas& quotas) {

@@ -50,10 +50,11 @@ class ManifestCache {
 };
 
 /// Threads  safe from any thread
-class ChunkService {
+class ChunkService final : private tiers::TenantLimits {
  public:
   ChunkService(std::shared_ptr<tiers::ChunkLibrary> library, const Clock& clock,
                const TenantQuotas& quotas);
+  ~ChunkService() override { library_->limit_tenants(nullptr); }
 
   [[nodiscard]] Result<Tenant> tenant_of(const std::string& salt);
   /// Returns the key of a tenant's chunk in the library. Errors: those of tiers::key_after.
@@ -62,7 +63,8 @@ class ChunkService {
 
   /// Errors   those of key_of(); errors of the file are misses
   [[nodiscard]] Result<tiers::LookUp> find(const Tenant& tenant, const wire::Find& find);
-  /// As find(), if it can be told from memory: nothing, and nothing is counted, if it cannot.
+  /// As find(), if it can be told from memory: nothing, and nothing is counted, if it cannot. It
+  /// waits neither for the file nor for servers.
   [[nodiscard]] Result<std::optional<tiers::LookUp>> find_in_memory(const Tenant& tenant,
                                                                     const wire::Find& find);
   /// Chunks of a list of keys that are there.
@@ -108,6 +110,9 @@ class ChunkService {
   void enforce_quotas();
 
   [[nodiscard]] tiers::ChunkCounters counters() const { return library_->counters(); }
+  [[nodiscard]] tiers::RemoteCounters remote_counters() const {
+    return library_->remote_counters();
+  }
   [[nodiscard]] StoreUsage usage() const { return library_->store()->usage(); }
   [[nodiscard]] std::uint64_t tenants() const;
 
@@ -121,8 +126,9 @@ class ChunkService {
       const Tenant& tenant, std::span<const tiers::ChunkKey> keys);
   /// Returns the manifest of a leased chunk, from memory if it is there.
   [[nodiscard]] Result<std::shared_ptr<const tiers::Manifest>> manifest(const tiers::ChunkKey& key);
-  [[nodiscard]] Status take_quota(const Tenant& tenant, std::uint64_t bytes);
-  void give_quota_back(const Tenant& tenant, std::uint64_t bytes);
+  /// A tenant that is at its quota evicts its own chunks. Errors: out_of_memory: the quota.
+  [[nodiscard]] Status take(tiers::TenantId tenant, std::uint64_t bytes) override;
+  void give_back(tiers::TenantId tenant, std::uint64_t bytes) noexcept override;
 
   const std::shared_ptr<tiers::ChunkLibrary> library_;
   const Clock& clock_;

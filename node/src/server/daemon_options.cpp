@@ -109,6 +109,9 @@ Result<DaemonOptions> DaemonOptions::from(const Config& config) {
   if (options.file.path.empty()) {
     return fail(Errc::invalid_argument, "tier.nvme.path: the daemon needs a file for chunks");
   }
+  options.remote = {.url = config.text("tier.remote.url"),
+                    .ttl = config.duration("tier.remote.ttl"),
+                    .deadline = config.duration("tier.remote.deadline")};
   options.deadline = config.duration("deadline");
   options.memory = config.size_bytes("daemon.memory");
   options.huge_pages = huge_pages_of(config);

@@ -83,6 +83,13 @@ void add_chunks(Counters add, const ChunkService& chunks) {
   add("tenants", chunks.tenants());
 }
 
+void add_servers(Counters add, const tiers::RemoteCounters& remote) {
+  add("remote.written", remote.written);
+  add("remote.left_out", remote.left_out);
+  add("remote.read", remote.read);
+  add("remote.dropped", remote.dropped);
+}
+
 void add_memory(Counters add, const PoolCounters& memory) {
   add("memory.bytes", memory.bytes);
   add("memory.parts", memory.parts);
@@ -110,6 +117,7 @@ wire::StatsReply NodeState::stats() const {
   wire::StatsReply reply;
   Counters add(reply);
   add_chunks(add, chunks);
+  add_servers(add, chunks.remote_counters());
   add_memory(add, pool.counters());
   add_requests(add, counters);
   std::uint64_t leases = 0;

@@ -46,9 +46,13 @@ Result<std::unique_ptr<Daemon::Server>> Daemon::Server::open(const DaemonOptions
 }
 
 Status Daemon::Server::prepare() {
-  TERRACE_ASSIGN(library_,
-                 tiers::ChunkLibrary::open_file(
-                     options_.file, {.deadline = options_.deadline, .seed = options_.seed}));
+  tiers::ChunkLibraryOptions chunks{.deadline = options_.deadline, .seed = options_.seed};
+  if (!options_.remote.url.empty()) {
+    const auto remote = tiers::RemoteChunks::on(options_.remote);
+    if (!remote) return tl::unexpected(remote.error().while_doing("tier.remote"));
+    chunks.remote = *remote;
+  }
+  TERRACE_ASSIGN(library_, tiers::ChunkLibrary::open_file(options_.file, chunks));
   chunks_.emplace(library_, clock_, options_.quotas);
   pool_.emplace(PartPoolOptions{.bytes = options_.memory,
                                 .pages = page_size_of(options_.huge_pages),

@@ -1,24 +1,8 @@
 #include "remote_tier.hpp"
 
-#include <algorithm>
-
 #include "terrace/offload/remote_store.hpp"
 
 namespace terrace {
-namespace {
-
-Result<std::shared_ptr<tiers::RemoteChunks>> open_servers(const RemotePrefixOptions& remote) {
-  offload::RemoteStoreOptions options;
-  TERRACE_ASSIGN(options.server, offload::RemoteServer::parse(remote.url));
-  options.ttl = remote.ttl;
-  options.deadline = remote.deadline;
-  options.connect_timeout = std::min(options.connect_timeout, remote.deadline);
-  TERRACE_ASSIGN(std::shared_ptr<Store> store, offload::RemoteStore::open(options));
-  return tiers::RemoteChunks::create({.store = std::move(store), .deadline = remote.deadline});
-}
-
-}  // namespace
-
 Status check_remote_tier(const RuntimeOptions& options) {
   const RemotePrefixOptions& remote = options.prefixes.remote;
   if (remote.url.empty() || options.prefixes.model.empty()) return {};
@@ -36,7 +20,9 @@ Result<std::shared_ptr<tiers::RemoteChunks>> open_remote_tier(const RuntimeOptio
   const PrefixOptions& prefixes = options.prefixes;
   if (prefixes.remote.url.empty() || prefixes.model.empty()) return nullptr;
   TERRACE_TRY(check_remote_tier(options));
-  auto opened = open_servers(prefixes.remote);
+  auto opened = tiers::RemoteChunks::on({.url = prefixes.remote.url,
+                                         .ttl = prefixes.remote.ttl,
+                                         .deadline = prefixes.remote.deadline});
   if (!opened) return tl::unexpected(opened.error().while_doing("tier.remote"));
   return opened;
 }

@@ -121,7 +121,22 @@ LookUp ChunkLibrary::find_run(const FindRequest& request, std::uint64_t tokens) 
 LookUp ChunkLibrary::find_run(const FindRequest& request, std::uint64_t tokens,
                               KnownManifests known) {
   const Result<std::optional<Error>> learned = learn(request);
-  const Brought brought = bring_run(request);
+  return look_up(request, tokens, known, learned, bring_run(request));
+}
+
+LookUp ChunkLibrary::find_run_here(const FindRequest& request, std::uint64_t tokens,
+                                   KnownManifests known) {
+  const Result<std::optional<Error>> learned = learn(request);
+  return look_up(request, tokens, known, learned, {});
+}
+
+void ChunkLibrary::limit_tenants(TenantLimits* limits) {
+  const std::lock_guard lock(mutex_);
+  limits_ = limits;
+}
+
+LookUp ChunkLibrary::look_up(const FindRequest& request, std::uint64_t tokens, KnownManifests known,
+                             const Result<std::optional<Error>>& learned, const Brought& brought) {
   LookUp look_up{.tenant = request.tenant};
   {
     const std::lock_guard lock(mutex_);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "part_lists.hpp"
+#include "terrace/offload/remote_store.hpp"
 
 namespace terrace::tiers {
 namespace {
@@ -25,6 +26,16 @@ RemoteChunks::RemoteChunks(const RemoteChunksOptions& options)
       chunks_(options.store, options.deadline),
       chunks_behind_(options.store, write_deadline_of(options),
                      {.priority = Priority::background}) {}
+
+Result<std::shared_ptr<RemoteChunks>> RemoteChunks::on(const RemoteServers& servers) {
+  offload::RemoteStoreOptions options;
+  TERRACE_ASSIGN(options.server, offload::RemoteServer::parse(servers.url));
+  options.ttl = servers.ttl;
+  options.deadline = servers.deadline;
+  options.connect_timeout = std::min(options.connect_timeout, servers.deadline);
+  TERRACE_ASSIGN(std::shared_ptr<Store> store, offload::RemoteStore::open(options));
+  return create({.store = std::move(store), .deadline = servers.deadline});
+}
 
 Result<std::shared_ptr<RemoteChunks>> RemoteChunks::create(const RemoteChunksOptions& options) {
   if (options.store == nullptr || options.deadline <= Duration{}) {

@@ -69,6 +69,20 @@ void ChunkLibrary::bring_all(RemoteChunks& lower, const FindRequest& request,
 
 Status ChunkLibrary::bring(RemoteChunks& remote, const FindRequest& request,
                            const Manifest& manifest, ChunkLease& lease) {
+  TenantLimits* limits = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    limits = limits_;
+  }
+  if (limits == nullptr) return bring_within(remote, request, manifest, lease);
+  TERRACE_TRY(limits->take(request.tenant, manifest.bytes()));
+  const Status brought = bring_within(remote, request, manifest, lease);
+  limits->give_back(request.tenant, manifest.bytes());
+  return brought;
+}
+
+Status ChunkLibrary::bring_within(RemoteChunks& remote, const FindRequest& request,
+                                  const Manifest& manifest, ChunkLease& lease) {
   TERRACE_ASSIGN(std::vector<PartBytes> parts, remote.read(manifest, room_of(*store_)));
   const auto held = std::make_shared<std::vector<PartBytes>>(std::move(parts));
   TERRACE_ASSIGN(const Published published, publish_here({.root = request.root,

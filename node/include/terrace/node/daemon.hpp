@@ -20,6 +20,7 @@
 #include "terrace/core/config.hpp"
 #include "terrace/offload/tier_store.hpp"
 #include "terrace/tiers/digest.hpp"
+#include "terrace/tiers/remote_chunks.hpp"
 
 namespace terrace::node {
 
@@ -62,6 +63,9 @@ enum class HugePages : std::uint8_t {
 struct DaemonOptions {
   std::string socket = {};  ///< path; beside it stands a lock
   offload::TierStoreOptions file = {};
+  /// Servers that published chunks go to as well, and that are asked for chunks which the file
+  /// lacks.
+  tiers::RemoteServers remote = {};
   Duration deadline = std::chrono::seconds{60};  ///< of each batch of the file
   std::uint64_t memory = std::uint64_t{1} << 30;
   HugePages huge_pages = HugePages::advised;

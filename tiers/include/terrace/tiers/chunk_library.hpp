@@ -56,6 +56,22 @@ struct ChunkLibraryOptions {
 /// Returns the manifest of a chunk that a caller has read before, or null.
 using KnownManifests = FunctionRef<const Manifest*(const ChunkKey&)>;
 
+/// Says how many bytes of a library's store each tenant may have.
+///
+/// Threads  safe from any thread
+class TenantLimits {
+ public:
+  TenantLimits() = default;
+  TenantLimits(const TenantLimits&) = delete;
+  TenantLimits& operator=(const TenantLimits&) = delete;
+  virtual ~TenantLimits() = default;
+
+  /// Makes room for bytes that are about to be written. They count until give_back(), which comes
+  /// once they have a place in the store, or will have none. Errors: out_of_memory.
+  [[nodiscard]] virtual Status take(TenantId tenant, std::uint64_t bytes) = 0;
+  virtual void give_back(TenantId tenant, std::uint64_t bytes) noexcept = 0;
+};
+
 /// Times are of one clock. Tokens of a request are those that the caller counts.
 ///
 /// Threads  safe from any thread
@@ -92,6 +108,12 @@ class ChunkLibrary final : public ChunkKeeper, public std::enable_shared_from_th
   [[nodiscard]] LookUp find_run(const FindRequest& request, std::uint64_t tokens) override;
   [[nodiscard]] LookUp find_run(const FindRequest& request, std::uint64_t tokens,
                                 KnownManifests known);
+  /// The same among chunks that are here: it waits for no lower store.
+  [[nodiscard]] LookUp find_run_here(const FindRequest& request, std::uint64_t tokens,
+                                     KnownManifests known);
+  /// Chunks come up from the lower store within these limits; null = without any. They have to live
+  /// until they are replaced, and no look-up is under way.
+  void limit_tenants(TenantLimits* limits);
   void amend(LookUp& look_up, std::size_t usable, const Error& why) override;
 
   /// The last of the chunks that the lower store has is brought up, unless it or a later one is
@@ -144,12 +166,18 @@ class ChunkLibrary final : public ChunkKeeper, public std::enable_shared_from_th
   [[nodiscard]] std::shared_ptr<RemoteChunks> remote() const;
   void attach(const std::shared_ptr<RemoteChunks>& remote);
   [[nodiscard]] Brought bring_run(const FindRequest& request);
+  [[nodiscard]] LookUp look_up(const FindRequest& request, std::uint64_t tokens,
+                               KnownManifests known, const Result<std::optional<Error>>& learned,
+                               const Brought& brought);
   /// Brings chunks up, until one cannot be had or the time is over.
   void bring_all(RemoteChunks& lower, const FindRequest& request, std::span<const ChunkKey> keys,
                  Brought& brought);
-  /// Brings one chunk up. Errors: those of RemoteChunks::read and of publish().
+  /// Brings one chunk up, within its tenant's limit. Errors: those of TenantLimits::take, of
+  /// RemoteChunks::read and of publish().
   [[nodiscard]] Status bring(RemoteChunks& remote, const FindRequest& request,
                              const Manifest& manifest, ChunkLease& lease);
+  [[nodiscard]] Status bring_within(RemoteChunks& remote, const FindRequest& request,
+                                    const Manifest& manifest, ChunkLease& lease);
   /// Remembers of a chunk that it is damaged in the lower store.
   void note_damage(const FindRequest& request, const ChunkKey& key);
   [[nodiscard]] Result<Published> publish_here(const PublishRequest& request,
@@ -174,6 +202,7 @@ class ChunkLibrary final : public ChunkKeeper, public std::enable_shared_from_th
 
   mutable std::mutex mutex_;
   std::shared_ptr<RemoteChunks> remote_;
+  TenantLimits* limits_ = nullptr;  ///< of chunks that come up
   std::unique_ptr<ChunkCatalogue> catalogue_;
   std::unique_ptr<TenantNumbers> tenants_;
   std::uint64_t tokens_asked_ = 0;

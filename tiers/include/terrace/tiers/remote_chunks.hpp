@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "terrace/offload/thread.hpp"
@@ -29,6 +30,13 @@ struct RemoteChunksOptions {
   std::uint64_t chunk_bytes_max = std::uint64_t{1} << 30;
 };
 
+/// Servers of the Redis protocol that keep chunks.
+struct RemoteServers {
+  std::string url = {};  ///< offload::RemoteServer::parse; empty = none
+  Duration ttl{};        ///< that chunks stay there; 0 = no limit
+  Duration deadline = std::chrono::seconds{1};  ///< RemoteChunksOptions::deadline
+};
+
 struct RemoteCounters {
   std::uint64_t written = 0;   ///< chunks
   std::uint64_t left_out = 0;  ///< chunks that found no room to wait, or could not be written
@@ -42,6 +50,10 @@ class RemoteChunks {
   /// Errors   invalid_argument: no store, or no deadline; out_of_memory: no thread
   [[nodiscard]] static Result<std::shared_ptr<RemoteChunks>> create(
       const RemoteChunksOptions& options);
+  /// Chunks on servers, which need not be there: connections are opened when they are needed.
+  ///
+  /// Errors   invalid_argument: the URL, or no deadline; those of offload::RemoteStore::open
+  [[nodiscard]] static Result<std::shared_ptr<RemoteChunks>> on(const RemoteServers& servers);
   /// Writes chunks that wait until the deadline, and leaves out the others. The one that is being
   /// written has its own deadline.
   ~RemoteChunks();
