@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Holds Terrace's store on a disk against NIXL, LMCache, vLLM and fio on this machine.
 
-    bench/peers/disk.py [--folder DIR] [--page-kib 1024,256] [--mib 1024] [--rounds 5] [--reads 3]
+    bench/peers/disk.py [--folder DIR] [--page-kib 1024,256] [--mib 1024] [--rounds 3] [--reads 5]
                         [--batch 8] [--batches 8] [--only NAME]... [--engines PYTHON] [--json FILE]
 
 In each round every store has a turn, in a process and an empty folder of its own: it writes --mib
@@ -142,8 +142,8 @@ def read_options() -> argparse.Namespace:
                         help="on the disk to be measured")
     parser.add_argument("--page-kib", default="1024,256", metavar="LIST")
     parser.add_argument("--mib", type=int, default=1024, help="that a store writes in a turn")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--reads", type=int, default=3, help="of all pages, in a turn")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--reads", type=int, default=5, help="of all pages, in a turn")
     parser.add_argument("--batch", type=int, default=8, help="pages of a request")
     parser.add_argument("--batches", type=int, default=8, help="requests under way")
     parser.add_argument("--only", action="append", default=[], metavar="NAME",
