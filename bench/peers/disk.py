@@ -35,7 +35,7 @@ import disk_turns  # noqa: E402
 import environments  # noqa: E402
 
 STORES = pathlib.Path(__file__).resolve().parent / "disk_stores.py"
-PROGRAM = ROOT / "build" / "release" / "bin" / "disk_turns"
+PROGRAM = ROOT / "build" / "release" / "bin" / "disk_terrace"
 DISK_PEERS, ENGINES = "NIXL and LMCache", "vLLM"
 
 
@@ -156,7 +156,7 @@ def read_options() -> argparse.Namespace:
         sys.exit("disk: counts are at least 1")
     if not options.program.exists():
         sys.exit(f"disk: {options.program} is not there; run cmake --build --preset release "
-                 "--target disk_turns")
+                 "--target disk_terrace")
     options.contenders = [one for one in CONTENDERS if one is CONTENDERS[0] or not options.only
                           or any(name in one.name for name in options.only)]
     if options.only and len(options.contenders) == 1:

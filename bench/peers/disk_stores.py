@@ -2,8 +2,8 @@
 
     disk_stores.py CLASS huge|ordinary FOLDER PAGE_BYTES PAGES BATCH_PAGES BATCHES
 
-Answers the same lines as disk_turns.cpp, which says what they are. Each store has the settings that
-its program has where none are given, but for io_uring and O_DIRECT, which are asked for.
+Answers the lines that disk_terrace.cpp lists. Each store has the settings that its program has
+where none are given, but for io_uring and O_DIRECT, which are asked for.
 """
 
 import importlib.metadata

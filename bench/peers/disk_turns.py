@@ -59,7 +59,7 @@ def flip_bit(folder: pathlib.Path, found_by: bytes) -> None:
 
 
 class StoreProcess:
-    """A store that answers lines, as disk_turns.cpp and disk_stores.py do."""
+    """A store that answers lines, as disk_terrace.cpp and disk_stores.py do."""
 
     def __init__(self, command: list, folder: pathlib.Path) -> None:
         self.said = tempfile.TemporaryFile("w+")
@@ -72,6 +72,9 @@ class StoreProcess:
         return self
 
     def __exit__(self, *error) -> None:
+        self.close()
+
+    def close(self) -> None:
         self.process.kill()
         self.process.communicate()
         self.said.close()
@@ -89,7 +92,7 @@ class StoreProcess:
         if line:
             return json.loads(line)
         reason = self.last_words() if ready else f"no answer in {PATIENCE_SECONDS} s"
-        self.__exit__()
+        self.close()
         raise Failed(reason)
 
     def last_words(self) -> str:

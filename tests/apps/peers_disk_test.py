@@ -18,7 +18,7 @@ import disk  # noqa: E402
 import disk_figures  # noqa: E402
 import disk_turns  # noqa: E402
 
-PROGRAM = pathlib.Path(os.environ.get("TERRACE_PROGRAM", "")).with_name("disk_turns")
+PROGRAM = pathlib.Path(os.environ.get("TERRACE_PROGRAM", "")).with_name("disk_terrace")
 LOAD = disk_turns.Load(page_bytes=65536, pages=24, batch_pages=5, batches=3, reads=2)
 # A store with a file a page. Its first argument says how it behaves: `checksum` has it look at the
 # bytes that it reads, `lose` has it take a page for another one, `absent` has it end.
@@ -229,7 +229,7 @@ class DiskStores(RealStores):
                                  "^noticed: store nvme: page .* is not what was written$")
 
     def test_the_program_says_what_is_wrong(self):
-        for status, word, *arguments in ((2, "disk_turns plain", self.folder),
+        for status, word, *arguments in ((2, "disk_terrace plain", self.folder),
                                          (1, "/nowhere", "plain", "/nowhere", 4096, 2, 1, 1)):
             answer = subprocess.run([PROGRAM, *map(str, arguments)], check=False,
                                     capture_output=True, text=True)

@@ -1,6 +1,6 @@
 // Terrace's store on a disk, as a process that bench/peers/disk.py asks:
 //
-//   disk_turns plain|registered FOLDER PAGE_BYTES PAGES BATCH_PAGES BATCHES
+//   disk_terrace plain|registered FOLDER PAGE_BYTES PAGES BATCH_PAGES BATCHES
 //
 // Memory of the pages is registered with the kernel or not; the runtime does not register it. The
 // first line of output is the version. Then each line of input has an answer, a line of JSON:
@@ -213,7 +213,8 @@ int main(int count, char** arguments) {
                      number(2) > 0 && number(2) % 4096 == 0 && number(3) > 0 && number(4) > 0 &&
                      number(5) > 0;
   if (!right) {
-    fmt::print(stderr, "disk_turns plain|registered FOLDER PAGE_BYTES PAGES BATCH_PAGES BATCHES\n");
+    fmt::print(stderr,
+               "disk_terrace plain|registered FOLDER PAGE_BYTES PAGES BATCH_PAGES BATCHES\n");
     return 2;
   }
   const terrace::Status done = terrace::bench::take_turns({.folder = words[1],
@@ -222,6 +223,6 @@ int main(int count, char** arguments) {
                                                            .batch_pages = number(4),
                                                            .batches = number(5),
                                                            .registered = words[0] == "registered"});
-  if (!done) fmt::print(stderr, "disk_turns: {}\n", done.error().message());
+  if (!done) fmt::print(stderr, "disk_terrace: {}\n", done.error().message());
   return done ? 0 : 1;
 }
