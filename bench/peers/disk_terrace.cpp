@@ -195,10 +195,10 @@ class Pages {
 
 Status take_turns(const TurnsOptions& options) {
   TERRACE_ASSIGN(const auto pages, Pages::open(options));
-  std::cout << Json(pages->description()) << std::endl;
+  std::cout << Json(pages->description()) << "\n" << std::flush;
   for (std::string line; std::getline(std::cin, line);) {
     TERRACE_ASSIGN(const Json answer, pages->answer(line));
-    std::cout << answer << std::endl;
+    std::cout << answer << "\n" << std::flush;
   }
   return {};
 }
