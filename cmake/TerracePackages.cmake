@@ -27,6 +27,13 @@ terrace_find_module(xxhash libxxhash)
 terrace_find_module(crypto libcrypto)
 terrace_find_module(hiredis hiredis)
 
+# Checksums are compiled into their callers, with the same sums: Debian's library, whose loops are
+# not unrolled, reads bytes that are in no cache at half the speed, as those of a disk are. Asking
+# for them 1 KiB ahead gains another tenth. Without optimization the library is the faster one.
+set(optimized $<CONFIG:Release,RelWithDebInfo,MinSizeRel>)
+target_compile_definitions(PkgConfig::xxhash INTERFACE
+  $<${optimized}:XXH_INLINE_ALL> $<${optimized}:XXH_PREFETCH_DIST=1024>)
+
 # Kernels are compiled once per instruction set; a CPU older than AVX2 gets the plain ones. Above
 # AVX-512 there are levels of our own. Highway leaves its own such level out of dispatch, yet with
 # -march=native takes it for the baseline on CPUs that have AVX-VNNI, and then compiles nothing.

@@ -34,6 +34,19 @@ void expect_same(const PageRecord& found, const PageRecord& expected) {
   }
 }
 
+/// The sums of two parts as Debian's libxxhash 0.8.1 has them: a store of one build is read by
+/// others.
+TEST(PartChecksums, AreThoseOfTheLibrary) {
+  constexpr std::uint64_t large_part_bytes = 64 << 10;
+  std::vector<std::byte> page(large_part_bytes + 1000);
+  for (std::size_t i = 0; i < page.size(); ++i) page[i] = static_cast<std::byte>(i * 7 % 251);
+  const PageParts parts(page.size(), large_part_bytes);
+  const PartChecksums checksums({.high = 3, .low = 5}, page, parts);
+  ASSERT_EQ(checksums.count(), 2U);
+  EXPECT_EQ(checksums[0], 0x3ba4a0326fba8b20U);
+  EXPECT_EQ(checksums[1], 0x748127a30c277748U);
+}
+
 /// Records of any sizes: blocks give back what they were given, and are no more than foreseen.
 TEST(RecordBlock, HoldsRecordsOfPagesOfAnyNumberOfParts) {
   const std::uint64_t seed = fuzz_seed(21);

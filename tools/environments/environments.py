@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Interpreters with libraries of PyPI, each in a virtual environment of its own.
 
-    tools/environments/environments.py bindings|docs|engines|lint
+    tools/environments/environments.py bindings|disk-peers|docs|engines|lint
 
 An environment is made when it is first asked for, in a folder of build/ that git ignores, and made
 anew when its recipe has changed. If an environment cannot be made, the error names the missing
@@ -75,12 +75,25 @@ ENGINES = Recipe(ROOT / "build" / "venv-engines", "torch, transformers, vllm, gg
                   "pytest==9.2.0"),
                  without_cuda=True, gguf=True, overrides=("torch==2.13.0",),
                  left_out=("torchvision", "torchaudio", "torchcodec", "opencv-python-headless"))
+# Peers of the store on a disk; figures in docs/benchmarks.md are of these versions. LMCache is here
+# without what its other stores and its servers need. 0.5.7rc1 is the first release of its raw block
+# device on PyPI.
+DISK_PEERS = Recipe(ROOT / "build" / "venv-disk-peers",
+                    "nixl_cu12, lmcache_rust_raw_block_io, lmcache.lmcache_fs",
+                    ("nixl-cu12==1.5.1", "lmcache==0.5.6", "lmcache-rust-raw-block-io==0.5.7rc1",
+                     "requests"),
+                    without_cuda=True, overrides=("torch==2.13.0",),
+                    left_out=("awscrt", "confluent-kafka", "cuda-python", "cufile-python",
+                              "cupy-cuda13x", "google-api-core", "google-cloud-bigtable", "grpcio",
+                              "grpcio-observability", "opentelemetry-exporter-otlp",
+                              "opentelemetry-exporter-prometheus", "setuptools-scm", "uvicorn"))
 # Static checks. From version 22 on, clang-tidy leaves system headers out and takes half as long.
 LINT = Recipe(ROOT / "build" / "venv-lint", "clang_tidy", ("clang-tidy==22.1.8",))
 # The documentation site, and a search for misspelled words.
 DOCS = Recipe(ROOT / "build" / "venv-docs", "mkdocs, material, codespell_lib",
               ("mkdocs==1.6.1", "mkdocs-material==9.8.2", "codespell==2.4.3"))
-RECIPES = {"bindings": BINDINGS, "docs": DOCS, "engines": ENGINES, "lint": LINT}
+RECIPES = {"bindings": BINDINGS, "disk-peers": DISK_PEERS, "docs": DOCS, "engines": ENGINES,
+           "lint": LINT}
 
 
 def run(*command) -> None:
