@@ -86,7 +86,7 @@ class WrongUsage(StatusTest):
                         "--format", "json")
         self.assertEqual([run["policy"] for run in json.loads(twice.stdout)["runs"]],
                          ["full", "streaming"])
-        self.wrong("fifo|lru", "run", "--cache", "fifo")
+        self.wrong("guess|lru", "run", "--cache", "guess")
         self.wrong("cluster", "run", "--cache-granularity", "cluster")
         self.wrong("sim|auto, host or cuda", "run", "--backend", "sim")
         self.wrong("mass", "run", "--budget", "mass:0.9", "--policy", "pqcache")
@@ -254,7 +254,7 @@ class OtherCommands(unittest.TestCase):
 
     def test_validate_knows_policies(self):
         self.assertEqual(terrace("config", "validate").returncode, 0)
-        process = terrace("config", "validate", "--set", "cache.policy=fifo")
+        process = terrace("config", "validate", "--set", "cache.policy=guess")
         self.assertEqual(process.returncode, 2)
         self.assertIn("lru", process.stderr)
 

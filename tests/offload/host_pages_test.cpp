@@ -24,9 +24,25 @@ TEST(HostPagePool, NamesHostMemoryWhenItIsExhausted) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Errc::out_of_memory);
   EXPECT_THAT(std::string(refused.error().message()), testing::HasSubstr("host.memory"));
+  EXPECT_THAT(std::string(pool->check_room(1).error().message()),
+              testing::AllOf(testing::StartsWith("host.memory is 192 B, 192 B in use"),
+                             testing::EndsWith(": raise it, or name a file for rows in "
+                                               "tier.nvme.path")));
   EXPECT_EQ(table.size(), 3U);
   table.truncate(2);
   EXPECT_TRUE(table.append());
+}
+
+TEST(HostPagePool, AdvisesNoFileWherePagesHaveAShareOfTheHost) {
+  const auto backend = HostBackend::create({.host_memory_limit = 4 * page_bytes}).value();
+  const auto pool =
+      HostPagePool::create(*backend, {.page_bytes = page_bytes, .bytes_max = 3 * page_bytes})
+          .value();
+  PageTable table(*pool);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(table.append());
+  EXPECT_THAT(std::string(pool->check_room(1).error().message()),
+              testing::AllOf(testing::HasSubstr("of which pages may take 192 B"),
+                             testing::EndsWith(": raise it")));
 }
 
 TEST(PageTable, AForkSharesPagesUntilOneIsWritten) {

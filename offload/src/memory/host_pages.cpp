@@ -51,14 +51,16 @@ std::size_t HostPagePool::growth_max() const noexcept {
 
 Error HostPagePool::out_of_memory(std::size_t missing) const {
   const MemoryUsage usage = backend_.memory(Tier::host);
+  // If pages may take all of it, there is no store below the host.
+  const bool has_store = options_.bytes_max <= usage.limit;
   const std::string of_rows =
-      options_.bytes_max > usage.limit
-          ? std::string()
-          : fmt::format(", of which pages may take {}", format_size(options_.bytes_max));
+      has_store ? fmt::format(", of which pages may take {}", format_size(options_.bytes_max))
+                : std::string();
   Error error = make_error(Errc::out_of_memory,
-                           "host.memory is {}{}, {} in use; {} more wanted for {}: raise it",
+                           "host.memory is {}{}, {} in use; {} more wanted for {}: raise it{}",
                            format_size(usage.limit), of_rows, format_size(usage.in_use),
-                           format_size(missing * page_bytes_), to_string(options_.purpose));
+                           format_size(missing * page_bytes_), to_string(options_.purpose),
+                           has_store ? "" : ", or name a file for rows in tier.nvme.path");
   error.lacks = Tier::host;
   return error;
 }
