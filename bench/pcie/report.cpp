@@ -49,8 +49,9 @@ tuning::Chart chart_of(std::span<const Row> rows, std::string_view prefix, const
 
 std::string line(const Row& row) {
   const auto ratio = row.ratio();
-  const std::string figure = row.unit == "B/s" ? fmt::format("{:.2f} GB/s", *row.value / 1e9)
-                                               : fmt::format("{:.2f} µs", *row.value * 1e6);
+  const std::string rate = *row.value < 1e9 ? fmt::format("{:.4g} MB/s", *row.value / 1e6)
+                                            : fmt::format("{:.4g} GB/s", *row.value / 1e9);
+  const std::string figure = row.unit == "B/s" ? rate : fmt::format("{:.2f} µs", *row.value * 1e6);
   return fmt::format(
       "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n", tuning::escaped(row.name),
       tuning::escaped(figure),

@@ -11,7 +11,7 @@ constexpr std::string_view style = R"(
 @media(prefers-color-scheme:dark){:root{--page:#14181d;--ink:#e3e7ec;--soft:#9aa5b1;--line:#38414b;
 --fold:#1d232a;--best:#1d3a29;--warn:#4a3d12}}
 *{box-sizing:border-box}
-body{margin:0 auto;padding:1.2rem clamp(.9rem,2.5vw,2.5rem) 3rem;max-width:1900px;
+body{margin:0 auto;padding:1.2rem clamp(.9rem,2.5vw,2.5rem) 3rem;max-width:1760px;
 background:var(--page);color:var(--ink);font:15px/1.5 system-ui,sans-serif}
 h1{font-size:1.6rem;line-height:1.2;margin:.2rem 0 .7rem}
 h2{font-size:1.2rem;line-height:1.25;margin:1.8rem 0 .5rem;overflow-wrap:anywhere}
@@ -23,10 +23,9 @@ code,pre{font:13px/1.45 ui-monospace,monospace}
 pre{background:var(--fold);border:1px solid var(--line);border-radius:8px;padding:.7rem .9rem;
 margin:.6rem 0;overflow-x:auto}
 .quick{background:var(--warn);padding:.45rem .8rem;border-radius:8px;width:fit-content}
-.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,400px),1fr));gap:1rem;
-margin:1rem 0}
+.charts{display:flex;flex-wrap:wrap;gap:1rem;margin:1rem 0}
 figure{margin:0;padding:.8rem;border:1px solid var(--line);border-radius:8px;min-width:0;
-max-width:560px;break-inside:avoid}
+flex:1 1 340px;max-width:500px;break-inside:avoid}
 figcaption{font-weight:600;margin-bottom:.4rem}
 figure>svg{display:block;width:100%;height:auto}
 svg text{font:13px system-ui,sans-serif;fill:var(--ink)}svg text.soft{fill:var(--soft)}

@@ -41,6 +41,13 @@ BarChart mass_bars(std::span<const PolicyFigures> figures) {
                                    [](const PolicyFigures& one) { return one.attention_mass; })};
 }
 
+BarChart error_bars(std::span<const PolicyFigures> figures) {
+  return {.title = "Error of attention's outputs",
+          .axis = {.label = "share of full attention's outputs", .unit = AxisUnit::share},
+          .bars = bars_of_policies(
+              figures, [](const PolicyFigures& one) { return one.attention_error.value_or(0); })};
+}
+
 BarChart memory_bars(std::span<const PolicyFigures> figures) {
   return {.title = "Device memory while decoding, at most",
           .axis = {.label = "KV, index, cache and staging", .unit = AxisUnit::memory_bytes},
@@ -80,7 +87,7 @@ BarChart bytes_bars(std::span<const PolicyFigures> figures) {
 }
 
 std::string percent_or_dash(const std::optional<double>& share) {
-  return share ? fmt::format("{:.1f}", 100 * *share) : std::string("-");
+  return share ? fmt::format("{:.2f}", 100 * *share) : std::string("-");
 }
 
 std::string figures_row(const PolicyFigures& one, bool best) {
@@ -91,20 +98,22 @@ std::string figures_row(const PolicyFigures& one, bool best) {
   }
   const std::optional<double> hits = one.cache ? one.cache->hit_rate_tokens : std::nullopt;
   return fmt::format(
-      "<tr{}><td>{}</td>{}<td>{}</td><td>{:.1f}</td><td>{}</td><td>{:.1f}</td><td>{:.2f}</td>"
+      "<tr{}><td>{}</td>{}<td>{}</td><td>{}</td><td>{:.1f}</td><td>{}</td><td>{:.1f}</"
+      "td><td>{:.2f}</td>"
       "<td>{}</td><td>{}</td><td>{:.2f}</td></tr>\n",
-      best ? " class=\"best\"" : "", escaped(one.policy), bits, percent_or_dash(one.recall),
-      100 * one.attention_mass, percent_or_dash(hits), one.attended_tokens_mean,
-      1e3 * one.seconds.decode_per_token, format_size(one.device_peak_bytes),
-      format_size(one.index_bytes), one.seconds.prefill);
+      best ? " class=\"best\"" : "", escaped(one.policy), bits,
+      percent_or_dash(one.attention_error), percent_or_dash(one.recall), 100 * one.attention_mass,
+      percent_or_dash(hits), one.attended_tokens_mean, 1e3 * one.seconds.decode_per_token,
+      format_size(one.device_peak_bytes), format_size(one.index_bytes), one.seconds.prefill);
 }
 
-/// The policy that errs least of those that may be recommended; null if no text says so.
+/// The policy that errs least of those that may be recommended, by attention's outputs: on few
+/// tokens, bits are mostly noise. Null if nothing was compared.
 const PolicyFigures* least_error(std::span<const PolicyFigures> figures) {
   const PolicyFigures* least = nullptr;
   for (const PolicyFigures& one : figures) {
-    if (!is_choice(one.policy) || !one.bits_delta) continue;
-    if (least == nullptr || one.bits_delta->mean < least->bits_delta->mean) least = &one;
+    if (!is_choice(one.policy) || !one.attention_error) continue;
+    if (least == nullptr || *one.attention_error < *least->attention_error) least = &one;
   }
   return least;
 }
@@ -114,7 +123,8 @@ std::string table_of_policies(std::span<const PolicyFigures> figures) {
   std::string rows;
   for (const PolicyFigures& one : figures) rows += figures_row(one, &one == best);
   return tuning::table(
-      "<tr><th>policy</th><th>bits a token</th><th>over full ± s.e.</th><th>recall %</th>"
+      "<tr><th>policy</th><th>bits a token</th><th>over full ± s.e.</th><th>error %</th>"
+      "<th>recall %</th>"
       "<th>mass %</th><th>cache hits %</th><th>rows attended</th><th>ms a token</th>"
       "<th>device peak</th><th>index</th><th>prefill s</th></tr>",
       rows, /*word_columns=*/1);
@@ -124,11 +134,17 @@ std::string run_recommendation(const RunJob& job, std::span<const PolicyFigures>
   const PolicyFigures* const best = least_error(figures);
   if (best == nullptr) return {};
   const std::string& budget = job.config.text("retrieval.budget");
+  std::string bits;
+  if (best->bits_delta) {
+    bits = fmt::format(
+        " Its bits a token over full attention's: {:+.4f} ± {:.4f}; differences below twice that "
+        "are noise.",
+        best->bits_delta->mean, best->bits_delta->standard_error.value_or(0));
+  }
   return fmt::format(
-             "<p><b>{}</b> errs least: {:+.4f} bits a token over full attention, ± {:.4f}. "
-             "Differences below twice that are noise.</p>\n",
-             escaped(best->policy), best->bits_delta->mean,
-             best->bits_delta->standard_error.value_or(0)) +
+             "<p><b>{}</b> errs least: attention's outputs are {:.2f} % from full "
+             "attention's.{}</p>\n",
+             escaped(best->policy), 100 * *best->attention_error, bits) +
          tuning::folded("Recommended config",
                         tuning::preformatted(policy_config(best->policy, budget)), /*open=*/true);
 }
@@ -158,6 +174,7 @@ std::string run_page(const RunJob& job, const Machine& machine,
   tuning::Palette palette;
   std::string drawings;
   if (!job.generate) drawings += draw(bits_bars(figures), palette);
+  if (least_error(figures) != nullptr) drawings += draw(error_bars(figures), palette);
   for (const BarChart& chart :
        {mass_bars(figures), time_bars(figures), bytes_bars(figures), memory_bars(figures)}) {
     drawings += draw(chart, palette);
