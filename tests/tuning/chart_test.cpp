@@ -173,6 +173,17 @@ TEST(Chart, DrawsNumbersThatAreNotCutOff) {
   }
 }
 
+TEST(BarChart, WritesNoDigitsOfWhatIsNotSeen) {
+  Palette palette;
+  const std::string drawn =
+      draw(BarChart{.axis = {.unit = AxisUnit::share},
+                    .bars = {{.name = "full", .parts = {{"full", 6.2e-7}}},
+                             {.name = "streaming", .parts = {{"streaming", 0.18}}}}},
+           palette);
+  EXPECT_THAT(drawn, HasSubstr(">0 %<"));
+  EXPECT_THAT(drawn, HasSubstr(">18 %<"));
+}
+
 TEST(BarChart, StacksPartsAndSaysTheirSum) {
   Palette palette;
   const std::string drawn =

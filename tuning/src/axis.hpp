@@ -1,6 +1,7 @@
 // The scale of a drawing's axis: where values lie, and how the numbers at it are written.
 #pragma once
 
+#include <cmath>
 #include <string>
 
 #include "terrace/tuning/chart.hpp"
@@ -22,6 +23,11 @@ class Axis {
   [[nodiscard]] double share_of_step(int step) const { return double(step) / steps_; }
 
   [[nodiscard]] std::string text_of_step(int step) const;
+
+  /// Returns the value of a step, in the unit of the axis as it was given.
+  [[nodiscard]] double value_of_step(int step) const noexcept {
+    return axis_.doubling ? std::exp2(low_ + step_ * step) : divisor_ * (low_ + step_ * step);
+  }
 
   /// Returns a value with its unit, for words in a sentence.
   [[nodiscard]] std::string text(double value) const;

@@ -46,13 +46,14 @@ double names_width(const BarChart& chart) {
 
 /// The names of parts that are seen and are not the bar's own, with their colours.
 std::string legend_of_bars(const BarChart& chart, Palette& palette) {
+  std::size_t parts = 0;
+  for (const Bar& bar : chart.bars) parts = std::max(parts, bar.parts.size());
   std::vector<std::string> names;
-  for (const Bar& bar : chart.bars) {
-    for (const BarPart& part : bar.parts) {
-      if (part.value != 0 && part.name != bar.name &&
-          std::ranges::find(names, part.name) == names.end()) {
-        names.push_back(part.name);
-      }
+  for (std::size_t i = 0; i < parts; ++i) {
+    for (const Bar& bar : chart.bars) {
+      if (i >= bar.parts.size() || bar.parts[i].value == 0) continue;
+      const std::string& name = bar.parts[i].name;
+      if (name != bar.name && std::ranges::find(names, name) == names.end()) names.push_back(name);
     }
   }
   std::string items;
@@ -99,8 +100,10 @@ class BarDrawing {
           from, down_, to - from, bar_height, palette.colour_of(part.name), escaped(part.name),
           axis_.text(part.value));
     }
+    const double sum = sum_of(bar);
+    const double invisible = 1e-4 * std::abs(axis_.value_of_step(axis_.steps()));
     svg_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", across(above) + 5,
-                        down_ + 14, axis_.text(sum_of(bar)));
+                        down_ + 14, axis_.text(std::abs(sum) < invisible ? 0 : sum));
     down_ += bar_pitch;
   }
 
