@@ -8,6 +8,7 @@
 #include "backend_choice.hpp"
 #include "bench_rows.hpp"
 #include "output.hpp"
+#include "page_origin.hpp"
 #include "pcie/link_costs.hpp"
 #include "pcie/questions.hpp"
 #include "pcie/report.hpp"
@@ -83,8 +84,7 @@ Result<int> bench_pcie(const PcieOptions& options) {
   std::vector<bench::Question> questions = questions_of(config, options.quick);
   TERRACE_TRY(keep_wanted(options, questions));
   const Machine machine = read_machine(device_name());
-  const std::string about =
-      fmt::format("{}, {} cores{}", machine.cpu, machine.cores, quick_note(options.quick));
+  const std::string about = fmt::format("{}, {} cores", machine.cpu, machine.cores);
   if (!options.profile_file.empty()) {
     TERRACE_TRY(profile_to_extend(options.profile_file, machine));
   }
@@ -92,11 +92,12 @@ Result<int> bench_pcie(const PcieOptions& options) {
   if (options.shared.json()) {
     print_rows_document("bench pcie", config, machine, rows);
   } else {
-    print_out("machine  {}\n\n{}", about, bench::table(rows));
+    print_out("machine  {}{}\n\n{}", about, quick_note(options.quick), bench::table(rows));
   }
   if (!options.profile_file.empty()) TERRACE_TRY(write_profile(options, config, machine, rows));
   if (!options.report_file.empty()) {
-    TERRACE_TRY(replace_file(options.report_file, bench::pcie_page(rows, about)));
+    TERRACE_TRY(replace_file(options.report_file,
+                             bench::pcie_page(rows, about, page_origin(options.quick))));
   }
   return std::ranges::any_of(rows, &bench::Row::failed) ? 1 : 0;
 }

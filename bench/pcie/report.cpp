@@ -4,18 +4,14 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <optional>
+#include <tuple>
 
 #include "terrace/tuning/chart.hpp"
+#include "terrace/tuning/page.hpp"
 
 namespace terrace::bench {
 namespace {
-
-constexpr std::string_view style =
-    "body{font:15px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#111}"
-    "table{border-collapse:collapse;font-size:13px}td,th{padding:2px 9px;text-align:left;"
-    "border-bottom:1px solid #ddd}svg text{font:12px sans-serif}";
 
 /// A name such as kv_scatter_host_to_device_sm_256 is of a series and has a size.
 struct SizedName {
@@ -32,9 +28,12 @@ std::optional<SizedName> sized(const std::string& name) {
   return SizedName{name.substr(0, last - 1), static_cast<double>(bytes)};
 }
 
-tuning::Chart chart_of(std::span<const Row> rows, std::string_view prefix, const char* title) {
+tuning::Chart chart_of(std::span<const Row> rows, std::string_view prefix, const char* title,
+                       const char* x_label) {
   tuning::Chart chart{
-      .title = title, .x_label = "size, log2 of bytes", .y_label = "GB/s", .series = {}};
+      .title = title,
+      .x = {.label = x_label, .unit = tuning::AxisUnit::memory_bytes, .doubling = true},
+      .y = {.label = "rate", .unit = tuning::AxisUnit::bytes_per_second}};
   for (const Row& row : rows) {
     const std::optional<SizedName> name = sized(row.name);
     if (!row.value || row.unit != "B/s" || !name || !name->series.starts_with(prefix)) continue;
@@ -43,15 +42,16 @@ tuning::Chart chart_of(std::span<const Row> rows, std::string_view prefix, const
       chart.series.push_back({.name = name->series, .points = {}});
       series = std::prev(chart.series.end());
     }
-    series->points.push_back({std::log2(name->bytes), *row.value / 1e9});
+    series->points.push_back({name->bytes, *row.value});
   }
   return chart;
 }
 
 std::string line(const Row& row) {
   const auto ratio = row.ratio();
-  const std::string figure = row.unit == "B/s" ? fmt::format("{:.2f} GB/s", *row.value / 1e9)
-                                               : fmt::format("{:.2f} µs", *row.value * 1e6);
+  const std::string rate = *row.value < 1e9 ? fmt::format("{:.4g} MB/s", *row.value / 1e6)
+                                            : fmt::format("{:.4g} GB/s", *row.value / 1e9);
+  const std::string figure = row.unit == "B/s" ? rate : fmt::format("{:.2f} µs", *row.value * 1e6);
   return fmt::format(
       "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n", tuning::escaped(row.name),
       tuning::escaped(figure),
@@ -61,26 +61,31 @@ std::string line(const Row& row) {
 
 }  // namespace
 
-std::string pcie_page(std::span<const Row> rows, std::string_view machine) {
-  std::string page = fmt::format(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Link</title>"
-      "<style>{}</style></head><body>\n<h1>The link between device and host</h1>\n<p>{}</p>\n",
-      style, tuning::escaped(machine));
+std::string pcie_page(std::span<const Row> rows, std::string_view machine,
+                      const tuning::PageOrigin& origin) {
+  std::string page = fmt::format("<p>{}</p>\n", tuning::escaped(machine));
   tuning::Palette palette;
-  for (const auto& [prefix, title] :
-       {std::pair{"host_copy", "One piece"}, {"kv_", "Rows, scattered or side by side"}}) {
-    const tuning::Chart chart = chart_of(rows, prefix, title);
-    if (!chart.series.empty()) page += tuning::draw(chart, palette);
+  std::string drawings;
+  for (const auto& [prefix, title, x_label] :
+       {std::tuple{"host_copy", "One piece", "size of the piece"},
+        {"kv_", "Rows, scattered or side by side", "size of a row"}}) {
+    const tuning::Chart chart = chart_of(rows, prefix, title, x_label);
+    if (!chart.series.empty()) drawings += tuning::draw(chart, palette);
   }
-  page += "<table><tr><th>row</th><th>median</th><th>against</th><th>spread</th></tr>\n";
+  page += tuning::side_by_side(drawings);
+  std::string lines;
   for (const Row& row : rows) {
-    if (row.value) page += line(row);
+    if (row.value) lines += line(row);
   }
-  page += "</table>\n";
+  page += tuning::folded(
+      "All rows",
+      tuning::table("<tr><th>row</th><th>median</th><th>against</th><th>spread</th></tr>", lines,
+                    /*word_columns=*/1),
+      /*open=*/true);
   for (const std::string& line : not_measured(rows)) {
     page += fmt::format("<p>{}</p>\n", tuning::escaped(line));
   }
-  return page + "</body></html>\n";
+  return tuning::html_page("The link between device and host", origin, page);
 }
 
 }  // namespace terrace::bench

@@ -6,10 +6,12 @@
 #include <string_view>
 
 #include "harness/row.hpp"
+#include "terrace/tuning/page.hpp"
 
 namespace terrace::bench {
 
 /// Returns a page of HTML that needs nothing else.
-std::string pcie_page(std::span<const Row> rows, std::string_view machine);
+std::string pcie_page(std::span<const Row> rows, std::string_view machine,
+                      const tuning::PageOrigin& origin);
 
 }  // namespace terrace::bench

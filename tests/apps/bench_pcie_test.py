@@ -78,7 +78,10 @@ class Pcie(unittest.TestCase):
         page = report.read_text()
         self.assertIn("<svg", page)
         self.assertIn("kv_scatter_host_to_device_host_256", page)
-        self.assertIn("; quick: small sizes, which say only that it works</p>", page)
+        self.assertIn("small sizes, which say only that it works</p>", page)
+        self.assertIn("bench pcie --quick", page)
+        self.assertIn(">size of a row<", page)
+        self.assertIn(">rate, ", page)
         self.assertLessEqual(page.count("not measured"), 3, "a line for each reason")
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()),
                          ["profile.yaml", "report.html"])

@@ -3,6 +3,7 @@
 import html.parser
 import json
 import pathlib
+import re
 import tempfile
 import unittest
 
@@ -157,13 +158,36 @@ class Quality(unittest.TestCase):
         page = Page(self.page.read_text())
         self.assertEqual(page.open, [])
         self.assertEqual(page.fetched, [])
-        self.assertEqual(page.elements["svg"], 5)
+        self.assertEqual(page.elements["figure"], 5)
         self.assertEqual(page.elements["tr"], 1 + len(self.rows))
         self.assertNotIn("script", page.elements)
-        self.assertNotIn("nan", self.page.read_text())
-        self.assertIn("; quick: small sizes, which say only that it works. ",
-                      self.page.read_text())
+        text = self.page.read_text()
+        self.assertNotRegex(text, r"\bnan\b")
+        self.assertIn("small sizes, which say only that it works</p>", text)
+        self.assertIn("<title>Quality of policies (quick)</title>", text)
+        self.assertIn(f"bench quality --budget 0.5,0.7 --report {self.page} --quick", text)
+        self.assertIn(f"commit {self.document['build']['commit']}<", text)
         self.assertTrue(all(row["parameters"]["quick"] for row in self.rows.values()))
+
+    def test_a_policy_has_one_colour_on_the_page(self):
+        items = re.findall('r="4" [^/]*?(?:fill|stroke)="(#[^"]*)"[^/]*/></svg>([^<]*)</li>',
+                           self.page.read_text())
+        colours = {}
+        for colour, names in items:
+            policy = names.split(" = ")[0].split(", ")[0]
+            self.assertEqual(colours.setdefault(policy, colour), colour, policy)
+        self.assertGreater(len(colours), 5)
+        self.assertEqual(len(set(colours.values())), len(colours))
+
+    def test_the_page_names_what_errs_least(self):
+        cells = [row for row in self.rows.values() if row["parameters"]["policy"] != "oracle"
+                 and row["parameters"]["counted"] == "rows" and row["figures"]]
+        for budget in ("0.5", "0.7"):
+            least = min((row for row in cells if row["parameters"]["budget"] == budget),
+                        key=lambda row: row["figures"]["attention_error"])
+            policy = least["parameters"]["policy"]
+            self.assertIn(f"<li>budget {budget}: <b>{policy}</b>, ", self.page.read_text())
+        self.assertIn("retrieval.budget: 0.7\n</pre>", self.page.read_text())
 
     def test_prints_a_table(self):
         process = terrace("bench", "quality", "--quick", "--policy", "streaming,wave")

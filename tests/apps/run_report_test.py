@@ -4,10 +4,11 @@ import copy
 import json
 import math
 import pathlib
+import re
 import tempfile
 import unittest
 
-from program import run_json, terrace
+from program import InAFolder, run_json, terrace
 
 NUMBER, COUNT, TEXT = (int, float), int, str
 PARTS = ("select", "fetch", "attend", "wait", "update", "model")
@@ -51,7 +52,7 @@ RUN = {
 }
 NULL_FOR = {
     "full": {"recall", "cache"}, "streaming": {"recall", "cache"},
-    "oracle": set(), "pqcache": set()}
+    "oracle": set(), "pqcache": set(), "signs": set()}
 ROW_BYTES, LAYERS, KV_HEADS = 256, 4, 2  # of the bundled model at f16
 
 
@@ -156,7 +157,7 @@ class Fields(ReportTest):
         self.assertIn(backend["reason"], text)
 
     def test_runs_have_every_field_or_null_where_it_does_not_apply(self):
-        self.assertEqual(list(self.runs), ["full", "streaming", "oracle", "pqcache"])
+        self.assertEqual(list(self.runs), ["full", "streaming", "oracle", "pqcache", "signs"])
         for policy, run in self.runs.items():
             shape = RUN | {field: None for field in NULL_FOR[policy]}
             if policy != "pqcache":
@@ -223,6 +224,38 @@ def without_times(document):
         del run["waits"], run["cache_upkeep_ratio"], run["cache_upkeep_waited_ratio"]
         del run["clustering"]["hidden_ratio"], run["clustering"]["late_layers"]
     return document
+
+
+class Page(InAFolder):
+    def test_shows_each_policy_in_its_colour_and_the_config_that_errs_least(self):
+        target = self.folder / "page.html"
+        document = run_json("--context", 256, "--decode", 8, "--policy", "full,snapkv,signs",
+                            "--budget", "0.5", "--report", target)
+        page = target.read_text()
+        for words in ("<h1>Policies on one text</h1>", f"--report {target}</code>",
+                      f"commit {document['build']['commit']}<", " UTC<", "<td>snapkv</td>"):
+            self.assertIn(words, page)
+        self.assertNotIn("(quick)", page)
+        figures = page.split("<figure>")[1:]
+        self.assertEqual(len(figures), 6)
+        colours = [re.findall('<rect [^>]*fill="([^"]*)"', figures[i]) for i in (0, 1, 2, 5)]
+        self.assertEqual(len(set(colours[0])), 3)
+        self.assertEqual(colours, 4 * [colours[0]])
+        errors = {run["policy"]: run["attention_error"] for run in document["runs"]}
+        least = min(("snapkv", "signs"), key=errors.get)
+        keys = {"signs": "retrieval.policy: signs",
+                "snapkv": "retrieval.policy: streaming\nretention.policy: snapkv"}[least]
+        config = self.write("least.yaml", f"{keys}\nretrieval.budget: 0.5\n")
+        self.assertIn(f"<pre>{config.read_text()}</pre>", page)
+        process = terrace("config", "explain", "--config", config)
+        self.assertEqual(process.returncode, 0, process.stderr)
+
+    def test_of_generated_text_says_nothing_of_bits(self):
+        target = self.folder / "page.html"
+        terrace("run", "--context", 64, "--decode", 4, "--policy", "signs", "--generate",
+                "--report", target)
+        self.assertNotIn("Bits over full", target.read_text())
+        self.assertIn("Bytes moved for a token", target.read_text())
 
 
 class TimelineTest(unittest.TestCase):

@@ -246,7 +246,7 @@ class Import(unittest.TestCase):
             self.assertRegex(info, "(?m)^step +request$")
             text = page.read_text()
             for words in ("2 requests of 1 layer, 4 units wanted. Costs", "ms a request<",
-                          ">kB a request, fetched", "time per request against",
+                          ">fetched and refilled a request, ", "time per request against",
                           "kB are per request"):
                 self.assertIn(words, text)
             for said in (process.stdout, text):

@@ -1,5 +1,6 @@
 """`terrace run --trace`, `terrace trace` and `terrace tune` as a user would call them."""
 
+import html
 import json
 import os
 import pathlib
@@ -454,6 +455,12 @@ class Tune(Traced):
             self.assertEqual(run["cache"]["hit_rate_tokens"], best["hit_rate_tokens"], memory)
             page = report.read_text()
             self.assertIn("<svg", page)
+            shown = self.folder / "shown.yaml"
+            shown.write_text(html.unescape(page.split("<pre>")[1].split("</pre>")[0]))
+            same = run_json(*SMALL, "--config", shown)["runs"][0]
+            self.assertEqual(same["bytes"], run["bytes"], memory)
+            self.assertIn(f"--device-memory {memory} ", page)
+            self.assertIn(" UTC</dd>", page)
             self.assertNotIn("<script", page)
             self.assertNotIn("href=", page)
             config.unlink()

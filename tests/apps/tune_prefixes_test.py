@@ -1,5 +1,6 @@
 """`terrace tune --memory` on prefix traffic, as a user would call it."""
 
+import html
 import json
 import os
 import random
@@ -113,6 +114,33 @@ class TunePrefixes(InAFolder):
         self.tune("--memory", "8GiB", "--write-config", alone, "-q")
         self.assertNotIn("daemon", alone.read_text().split("\n", 2)[2])
 
+    def test_the_page_shows_the_sizes_and_the_recommended_config(self):
+        target = self.folder / "page.html"
+        rows = self.rows("--memory", "256MiB,512MiB", "--report", target)
+        page = target.read_text()
+        found = page.split("<figure>")[1]
+        for row in rows.values():
+            for tier in row["tiers"]:
+                percent = f"{100 * tier['hit_ratio']:.4g}"
+                self.assertIn(f"<title>{tier['tier']}: {percent} %</title>", found)
+        for words in ("asked for", "memory x 2", "nvme x 2", "nvme alone", "no limits"):
+            self.assertIn(f">{words}<", found)
+        self.assertIn(html.escape(self.document["recommendation"], quote=False), page)
+        self.assertIn(f"--report {target}", page)
+        self.assertIn(" UTC</dd>", page)
+        larger = re.match("Make (memory|nvme) ([0-9]+) times", self.document["recommendation"])
+        self.assertIsNotNone(larger, self.document["recommendation"])
+        row = rows[f"{larger[1]}_x{larger[2]}"]
+        config = self.write("larger.yaml", page.split("<pre>")[2].split("</pre>")[0])
+        explained = terrace("config", "explain", "--config", config, "--format", "json")
+        self.assertEqual(explained.returncode, 0, explained.stderr)
+        sizes = dict(re.findall(r"(?m)^(daemon.memory|tier.nvme.bytes): (.*)$", config.read_text()))
+        units = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+        as_bytes = [int(float(size[:-3]) * units[size[-3:]]) for size in sizes.values()]
+        self.assertEqual(as_bytes, [tier["bytes"] for tier in row["tiers"]])
+        self.tune("--memory", "1GiB", "--report", target, "-q")
+        self.assertNotIn("nvme alone", target.read_text())
+
     def test_the_shape_is_the_traces_or_a_named_one(self):
         call = ("tune", "--trace", self.trace, "--memory", "1GiB", "--prefill-rate", 5000)
         process = terrace(*call)
@@ -136,8 +164,6 @@ class TunePrefixes(InAFolder):
                  "cache.policy=lru"),
                 ("--policies does not go with --memory", "--trace", self.trace, "--memory",
                  "1GiB", "--policies", "lru"),
-                ("--report does not go with --memory", "--trace", self.trace, "--memory", "1GiB",
-                 "--report", self.folder / "r.html"),
                 ("--prefill-rate goes with --memory", "--trace", self.trace, "--prefill-rate", 5),
                 ("--shape goes with --memory", "--trace", self.trace, "--shape", "tiny")):
             process = terrace("tune", *arguments)

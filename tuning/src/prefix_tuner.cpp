@@ -183,6 +183,11 @@ Result<PrefixTuneResult> tune_prefixes(const PrefixTuneRequest& request) {
   return result;
 }
 
+const PrefixChoice& recommended(const PrefixTuneResult& result) {
+  const PrefixChoice* const larger = larger_choice(result);
+  return larger == nullptr ? result.asked() : *larger;
+}
+
 std::string recommend(const PrefixTuneRequest& request, const PrefixTuneResult& result) {
   if (result.unlimited().figures.hit_tokens() == 0) {
     return "Store no prefixes: no request begins as one before it for a whole chunk.";

@@ -3,11 +3,14 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include "terrace/core/bytes.hpp"
 #include "terrace/core/config.hpp"
+#include "terrace/runtime/config.hpp"
 #include "terrace/tuning/chart.hpp"
+#include "terrace/tuning/page.hpp"
 #include "terrace/tuning/tuner.hpp"
 
 namespace terrace::tuning {
@@ -64,8 +67,8 @@ std::vector<ChartSeries> bound_series(const TuneResult& result) {
 
 Chart hit_chart(const TuneResult& result) {
   Chart chart{.title = "Hit rate against capacity",
-              .x_label = "capacity, tokens per layer",
-              .y_label = "rows hit",
+              .x = {.label = "capacity of a layer", .unit = AxisUnit::tokens},
+              .y = {.label = "rows hit", .unit = AxisUnit::share},
               .marked = {hit_point(result.recommended())}};
   for (const TunedRow& row : result.curve) {
     series_of(chart, policy_series(row), {.dashed = row.offline}).points.push_back(hit_point(row));
@@ -76,10 +79,11 @@ Chart hit_chart(const TuneResult& result) {
 
 Chart bytes_chart(const TuneResult& result) {
   Chart chart{.title = "Bytes moved against hit rate",
-              .x_label = "rows hit",
-              .y_label = fmt::format("kB a {}, fetched and refilled", result.head.step_name())};
+              .x = {.label = "rows hit", .unit = AxisUnit::share},
+              .y = {.label = fmt::format("fetched and refilled a {}", result.head.step_name()),
+                    .unit = AxisUnit::traffic_bytes}};
   const auto point = [](const TunedRow& row) {
-    return ChartPoint{row.hit_rate_tokens(), bytes_per_token(row) / 1e3};
+    return ChartPoint{row.hit_rate_tokens(), bytes_per_token(row)};
   };
   for (const TunedRow& row : result.rows) {
     if (row.offline) continue;
@@ -95,10 +99,10 @@ Chart bytes_chart(const TuneResult& result) {
 Chart time_chart(const TuneResult& result) {
   const std::string_view step = result.head.step_name();
   Chart chart{.title = fmt::format("Predicted time per {} against capacity", step),
-              .x_label = "capacity, tokens per layer",
-              .y_label = fmt::format("ms a {}", step)};
+              .x = {.label = "capacity of a layer", .unit = AxisUnit::tokens},
+              .y = {.label = fmt::format("time of a {}", step), .unit = AxisUnit::seconds}};
   const auto point = [](const TunedRow& row) {
-    return ChartPoint{static_cast<double>(row.cache.tokens), 1e3 * row.seconds_per_token()};
+    return ChartPoint{static_cast<double>(row.cache.tokens), row.seconds_per_token()};
   };
   for (const TunedRow& row : result.curve) {
     series_of(chart, policy_series(row),
@@ -172,6 +176,54 @@ std::string reason(const TuneResult& result, std::size_t device_memory) {
       tie.empty() ? "" : " " + tie);
 }
 
+/// Returns the lines of a config whose values are not the defaults, below the names of their
+/// sections, and all of retrieval, for which `terrace run` has defaults of its own. Both configs
+/// have the same keys, a line each.
+std::string lines_not_in_defaults(const Config& config) {
+  std::istringstream all(write_config(config));
+  std::istringstream defaults(write_config(Config()));
+  std::string different;
+  std::string section;
+  std::string heading;
+  std::string line;
+  std::string usual;
+  while (std::getline(all, line) && std::getline(defaults, usual)) {
+    if (!line.starts_with(' ')) {
+      section = line;
+      heading = line.ends_with(':') ? line + "\n" : std::string();
+    }
+    if (line == usual && (section != "retrieval:" || line == section)) continue;
+    different += std::exchange(heading, {}) + line + "\n";
+  }
+  return different;
+}
+
+std::string all_choices(const TuneResult& result) {
+  const std::string head = fmt::format(
+      "<tr><th>policy</th><th>parameters</th><th>unit</th><th>tokens</th><th>rows hit</th>"
+      "<th>units hit</th><th>of optimum</th><th>fetched kB</th><th>refilled kB</th><th>ms a {}</th>"
+      "<th>tie</th></tr>",
+      result.head.step_name());
+  std::string rows;
+  for (const TunedRow& row : result.rows) rows += table_row(row, result);
+  rows += table_row(result.without_cache, result);
+  return table(head, rows);
+}
+
+std::string notes(const TuneResult& result) {
+  std::string words = fmt::format("<p>kB are per {}; = ties with the least time, within {:.0f} %. ",
+                                  result.head.step_name(), 100 * tie_share);
+  words +=
+      "The optimum is a bound, drawn as such: the hits of a cache of as many slots "
+      "that knows the future and may divide its slots freely over time and layers. "
+      "belady evicts what is wanted again last: a strong reference for units hit, but no bound. It "
+      "counts units, not the rows that a step wants of them: where these differ, a policy that "
+      "weighs rows can hit more rows. Clusters differ in size, too, and what a step misses is "
+      "admitted one after the other.</p>\n";
+  if (result.offline_left_out) words += "<p>" + describe_left_out(result) + "</p>\n";
+  return words;
+}
+
 }  // namespace
 
 std::string unit_of(const TunedRow& row) {
@@ -216,38 +268,25 @@ std::string describe_trace(const TuneResult& result) {
 }
 
 std::string report_page(const TuneResult& result, const TuneRequest& request,
-                        std::string_view machine) {
-  const std::string_view step = result.head.step_name();
-  std::string page = "<h1>Resident cache for a trace</h1>\n";
-  page += fmt::format("<p>{}: {}. Costs: {}.</p>\n", escaped(request.trace.string()),
-                      escaped(describe_trace(result)), escaped(machine));
+                        std::string_view machine, const PageOrigin& origin) {
+  std::string page = fmt::format("<p>{}: {}. Costs: {}.</p>\n", escaped(request.trace.string()),
+                                 escaped(describe_trace(result)), escaped(machine));
   page += reason(result, request.device_memory);
-  Palette palette;
-  for (const Chart& chart : {hit_chart(result), bytes_chart(result), time_chart(result)}) {
-    page += draw(chart, palette);
+  if (!result.head.of_requests()) {
+    const Config tuned = tuned_config(result, result.recommended(), request.device_memory);
+    page += folded("Recommended config: retrieval, and all else that differs from the defaults",
+                   preformatted(lines_not_in_defaults(tuned)), /*open=*/true);
   }
-  page += fmt::format(
-      "<h2>What was tried, best first</h2>\n<table><tr><th>policy</th><th>parameters</th>"
-      "<th>unit</th><th>tokens</th><th>rows hit</th><th>units hit</th><th>of optimum</th>"
-      "<th>fetched kB</th><th>refilled kB</th><th>ms a {}</th>"
-      "<th>tie</th></tr>\n",
-      step);
-  for (const TunedRow& row : result.rows) page += table_row(row, result);
-  page += table_row(result.without_cache, result);
-  page += "</table>\n";
-  page += fmt::format("<p>kB are per {}; = ties with the least time, within {:.0f} %. ", step,
-                      100 * tie_share);
-  page +=
-      "The optimum is a bound, drawn as such: the hits of a cache of as many slots "
-      "that knows the future and may divide its slots freely over time and layers. "
-      "belady evicts what is wanted again last: a strong reference for units hit, but no bound. It "
-      "counts units, not the rows that a step wants of them: where these differ, a policy "
-      "that "
-      "weighs rows can hit more rows. Clusters differ in size, too, and what a step misses is "
-      "admitted one after the other."
-      "</p>\n";
-  if (result.offline_left_out) page += "<p>" + describe_left_out(result) + "</p>\n";
-  return html_page("Cache of " + request.trace.filename().string(), page);
+  Palette palette;
+  std::string drawings;
+  for (const Chart& chart : {hit_chart(result), bytes_chart(result), time_chart(result)}) {
+    drawings += draw(chart, palette);
+  }
+  page += side_by_side(drawings);
+  page += "<p>The ring marks the recommended choice.</p>\n";
+  page += folded(fmt::format("All {} choices, best first", result.rows.size()),
+                 all_choices(result) + notes(result));
+  return html_page("Cache for " + request.trace.filename().string(), origin, page);
 }
 
 }  // namespace terrace::tuning

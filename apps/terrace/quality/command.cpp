@@ -7,6 +7,7 @@
 
 #include "bench_rows.hpp"
 #include "output.hpp"
+#include "page_origin.hpp"
 #include "profile_report.hpp"
 #include "progress.hpp"
 #include "quality/benches.hpp"
@@ -125,7 +126,8 @@ Result<int> bench_quality(const QualityOptions& options) {
               {"bench quality", quality_rows, quality_table});
   // The table comes first: a page that cannot be written must not cost it.
   if (!options.report_file.empty()) {
-    TERRACE_TRY(replace_file(options.report_file, quality_page(study, machine)));
+    TERRACE_TRY(
+        replace_file(options.report_file, quality_page(study, machine, page_origin(study.quick))));
   }
   return 0;
 }

@@ -1,15 +1,19 @@
 // The page of a study of quality.
+#include "terrace/tuning/page.hpp"
+
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <map>
 
-#include "bench_rows.hpp"
 #include "quality/report.hpp"
+#include "run/page.hpp"
 #include "terrace/tuning/chart.hpp"
 
 namespace terrace::apps {
 namespace {
 
+using tuning::AxisUnit;
 using tuning::Chart;
 using tuning::ChartPoint;
 using tuning::ChartSeries;
@@ -42,10 +46,9 @@ void add_series(Chart& chart, const TextQuality& text, Counted counted, Point&& 
 }
 
 Chart bits_chart(const TextQuality& text) {
-  Chart chart{.title = "Bits over full attention's",
-              .x_label = "rows attended exactly",
-              .y_label = "%",
-              .series = {}};
+  Chart chart{.title = "Bits over full attention's, by rows",
+              .x = {.label = "rows attended exactly", .unit = AxisUnit::tokens},
+              .y = {.label = "bits over full attention's", .unit = AxisUnit::percent}};
   add_series(chart, text, Counted::rows, [&](const PolicyFigures& one) {
     return ChartPoint{one.attended_tokens_mean, percent_over(text, one)};
   });
@@ -54,10 +57,9 @@ Chart bits_chart(const TextQuality& text) {
 
 /// The chart in which entries that stand for clusters count as rows.
 Chart entries_chart(const TextQuality& text) {
-  Chart chart{.title = "The same by all entries: rows and those that stand for clusters",
-              .x_label = "entries of attention",
-              .y_label = "%",
-              .series = {}};
+  Chart chart{.title = "Bits over full attention's, by all entries",
+              .x = {.label = "entries: rows, and what stands for clusters"},
+              .y = {.label = "bits over full attention's", .unit = AxisUnit::percent}};
   const auto point = [&](const PolicyFigures& one) {
     return ChartPoint{one.entries_mean(), percent_over(text, one)};
   };
@@ -68,9 +70,8 @@ Chart entries_chart(const TextQuality& text) {
 
 Chart recall_chart(const TextQuality& text) {
   Chart chart{.title = "Recall of the true top rows",
-              .x_label = "rows attended exactly",
-              .y_label = "recall",
-              .series = {}};
+              .x = {.label = "rows attended exactly", .unit = AxisUnit::tokens},
+              .y = {.label = "recall", .unit = AxisUnit::share}};
   add_series(chart, text, Counted::rows, [](const PolicyFigures& one) {
     return one.recall ? std::optional(ChartPoint{one.attended_tokens_mean, *one.recall})
                       : std::nullopt;
@@ -80,9 +81,8 @@ Chart recall_chart(const TextQuality& text) {
 
 Chart mass_chart(const TextQuality& text) {
   Chart chart{.title = "Attention mass on the rows attended exactly",
-              .x_label = "rows attended exactly",
-              .y_label = "share",
-              .series = {}};
+              .x = {.label = "rows attended exactly", .unit = AxisUnit::tokens},
+              .y = {.label = "attention mass", .unit = AxisUnit::share}};
   add_series(chart, text, Counted::rows, [](const PolicyFigures& one) {
     return ChartPoint{one.attended_tokens_mean, one.attention_mass};
   });
@@ -98,9 +98,8 @@ Chart needles_chart(const TextQuality& text) {
   }
   const std::string& budget = budgets[budgets.size() / 2];
   Chart chart{.title = "Digits of planted facts right, budget " + budget,
-              .x_label = "depth in the context",
-              .y_label = "share",
-              .series = {}};
+              .x = {.label = "depth in the context", .unit = AxisUnit::share},
+              .y = {.label = "digits right", .unit = AxisUnit::share}};
   for (const QualityCell& cell : text.cells) {
     if (!cell.figures || cell.budget != budget || cell.counted != Counted::rows) continue;
     const std::vector<NeedleScore> sums = digits_by_depth(*cell.figures, bands);
@@ -141,41 +140,111 @@ std::string section(const QualityStudy& study, const TextQuality& text, tuning::
   std::string html = fmt::format(
       "<h2>{}</h2>\n<p>{} tokens of context, {} scored. Full attention: {:.4f} {}.</p>\n",
       escaped(text.path), study.context, study.scored, text.full_bits, study.unit());
+  std::string drawings;
   for (const Chart& chart :
        {bits_chart(text), entries_chart(text), recall_chart(text), mass_chart(text)}) {
-    html += draw(chart, palette);
+    drawings += draw(chart, palette);
   }
   const bool asked = std::ranges::any_of(text.cells, [](const QualityCell& cell) {
     return cell.figures && !cell.figures->needles.empty();
   });
-  if (asked) html += draw(needles_chart(text), palette);
-  html +=
-      "<table><tr><th>budget</th><th>policy</th><th>bits</th><th>over full ± s.e.</th>"
-      "<th>over %</th><th>error</th><th>mass</th><th>recall</th><th>digits right</th>"
-      "<th>entries</th><th>exact</th><th>estimates</th><th>index kB</th></tr>\n";
-  for (const QualityCell& cell : text.cells) html += table_row(text, cell);
-  return html + "</table>\n";
+  if (asked) drawings += draw(needles_chart(text), palette);
+  std::string rows;
+  for (const QualityCell& cell : text.cells) rows += table_row(text, cell);
+  return html + tuning::side_by_side(drawings) +
+         tuning::folded("All figures",
+                        tuning::table("<tr><th>budget</th><th>policy</th><th>bits</th>"
+                                      "<th>over full ± s.e.</th><th>over %</th><th>error</th>"
+                                      "<th>mass</th><th>recall</th><th>digits right</th>"
+                                      "<th>entries</th><th>exact</th><th>estimates</th>"
+                                      "<th>index kB</th></tr>",
+                                      rows),
+                        /*open=*/true);
 }
+
+/// A policy's means over texts, within one budget.
+struct PolicyMeans {
+  double error = 0;    ///< of attention's outputs
+  double percent = 0;  ///< bits over full attention's
+  std::size_t texts = 0;
+};
+
+/// Policies that read every key are no choice, nor those that a text has no figures of.
+std::map<std::string, PolicyMeans> means_by_policy(const QualityStudy& study,
+                                                   const std::string& budget) {
+  std::map<std::string, PolicyMeans> means;
+  const auto texts = static_cast<double>(study.texts.size());
+  for (const TextQuality& text : study.texts) {
+    for (const QualityCell& cell : text.cells) {
+      if (!is_choice(cell.policy) || !cell.figures || !cell.figures->attention_error ||
+          cell.budget != budget || cell.counted != Counted::rows) {
+        continue;
+      }
+      PolicyMeans& its = means[cell.policy];
+      its.error += *cell.figures->attention_error / texts;
+      its.percent += percent_over(text, *cell.figures) / texts;
+      ++its.texts;
+    }
+  }
+  std::erase_if(means, [&](const auto& policy_and_means) {
+    return policy_and_means.second.texts < study.texts.size();
+  });
+  return means;
+}
+
+/// Says which policy errs least within each budget, and gives the config of the middle one. On few
+/// tokens bits are mostly noise: attention's outputs say it.
+std::string quality_recommendation(const QualityStudy& study) {
+  std::vector<std::string> budgets;
+  for (const QualityCell& cell : study.texts.front().cells) {
+    if (std::ranges::find(budgets, cell.budget) == budgets.end()) budgets.push_back(cell.budget);
+  }
+  std::string words;
+  std::string config;
+  for (const std::string& budget : budgets) {
+    const std::map<std::string, PolicyMeans> means = means_by_policy(study, budget);
+    const auto least = std::ranges::min_element(
+        means, {}, [](const auto& policy_and_means) { return policy_and_means.second.error; });
+    if (least == means.end()) continue;
+    const auto& [policy, its] = *least;
+    words += fmt::format("<li>budget {}: <b>{}</b>, {:.2f} %; bits {:+.2f} %</li>\n",
+                         escaped(budget), escaped(policy), 100 * its.error, its.percent);
+    if (budget != budgets[budgets.size() / 2]) continue;
+    config = "# Errs least within the budget in the middle, over all texts.\n" +
+             policy_config(policy, budget);
+  }
+  if (config.empty()) return {};
+  return fmt::format(
+             "<p>Least error of attention's outputs against full attention's, mean over texts, "
+             "rows "
+             "counted; and the bits over full attention's:</p>\n<ul>\n{}</ul>\n",
+             words) +
+         tuning::folded("Recommended config", tuning::preformatted(config), /*open=*/true);
+}
+
+constexpr std::string_view meaning =
+    "<p>Bits are of text that follows the context, fed token by token. The difference of a policy "
+    "to full attention is paired step by step, with its standard error: differences below twice "
+    "that are noise. A budget counts the rows that are attended exactly, sinks, window and the "
+    "step's own included. Entries that stand for clusters are counted apart; where it says “all "
+    "entries”, rows and they together fill the budget.</p>\n"
+    "<p>Retention drops or merges tokens for good. Its window grows to twice its size before "
+    "tokens "
+    "leave it, so that entries lie between the budget + 1 and the budget + the window, and “all "
+    "entries” means a lower budget whose entries are the budget in the mean. The error is of "
+    "attention's outputs. The index is what a step scans, all layers.</p>\n";
 
 }  // namespace
 
-std::string quality_page(const QualityStudy& study, const Machine& machine) {
-  std::string body = fmt::format(
-      "<h1>What policies keep</h1>\n<p>Model {}; {}, {}{}. Bits are of text that follows "
-      "the context, fed token by token; what a policy has over full attention is paired step by "
-      "step, with its standard error: differences below twice that are noise. A budget counts the "
-      "rows that are attended exactly, sinks, window and the step's own included. Entries that "
-      "stand for clusters are counted apart; where it says “all entries”, rows and they together "
-      "fill the budget. Retention drops or merges tokens for good: its window grows to twice its "
-      "size "
-      "before tokens leave it, so that entries lie between the budget + 1 and the budget + the "
-      "window, and “all entries” means a lower budget whose entries are the budget in the mean. "
-      "The "
-      "error is of attention's outputs. The index is what a step scans, all layers.</p>\n",
-      escaped(study.model), escaped(machine.cpu), escaped(machine.isa), quick_note(study.quick));
+std::string quality_page(const QualityStudy& study, const Machine& machine,
+                         const tuning::PageOrigin& origin) {
+  std::string body = fmt::format("<p>Model {}; {}, {}.</p>\n", escaped(study.model),
+                                 escaped(machine.cpu), escaped(machine.isa));
+  body += quality_recommendation(study);
   tuning::Palette palette;
   for (const TextQuality& text : study.texts) body += section(study, text, palette);
-  return tuning::html_page("Quality of policies", body);
+  body += tuning::folded("Meaning of the figures", meaning);
+  return tuning::html_page("Quality of policies", origin, body);
 }
 
 }  // namespace terrace::apps

@@ -5,6 +5,7 @@
 
 #include "document.hpp"
 #include "quality/study.hpp"
+#include "terrace/tuning/page.hpp"
 
 namespace terrace::apps {
 
@@ -15,8 +16,9 @@ Json quality_rows(const QualityStudy& study);
 /// Returns a table for each text, in which cells of the same budget stand together.
 std::string quality_table(const QualityStudy& study);
 
-/// Returns a page of HTML with drawings and the table's figures.
-std::string quality_page(const QualityStudy& study, const Machine& machine);
+/// Returns a page of HTML with drawings, the table's figures and the config that errs least.
+std::string quality_page(const QualityStudy& study, const Machine& machine,
+                         const tuning::PageOrigin& origin);
 
 /// Returns the policy's name, and whether all its entries were counted.
 std::string name_of(const QualityCell& cell);

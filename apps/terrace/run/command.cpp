@@ -11,10 +11,12 @@
 
 #include "document.hpp"
 #include "output.hpp"
+#include "page_origin.hpp"
 #include "profile_report.hpp"
 #include "progress.hpp"
 #include "run/model_notes.hpp"
 #include "run/needle_options.hpp"
+#include "run/page.hpp"
 #include "run/policy_run.hpp"
 #include "run/report.hpp"
 #include "run/table.hpp"
@@ -27,7 +29,7 @@ namespace {
 
 constexpr std::array key_flags{
     KeyFlag{"--policy", "retrieval.policy",
-            "policies to run, separated by commas, or all [full,streaming,oracle,pqcache]"},
+            "policies to run, separated by commas, or all [full,streaming,oracle,pqcache,signs]"},
     KeyFlag{"--budget", "retrieval.budget", "tokens attended per step: 0.1, 2048 or mass:0.95"},
     KeyFlag{"--cache", "cache.policy", "replacement policy of the device cache, or none"},
     KeyFlag{"--cache-granularity", "cache.granularity", "unit that is cached: block or cluster"},
@@ -78,6 +80,8 @@ void add_job_options(CLI::App& command, RunOptions& options) {
                   "later prompts: a JSON list of texts, or of lists of ids; or -")
       ->option_text("FILE");
   add_needle_options(command, "facts to plant in the context and ask for", options);
+  command.add_option("--report", options.report_file, "write a page of drawings and figures")
+      ->option_text("FILE.html");
   command
       .add_option("--timeline", options.timeline_file,
                   "write what each queue did when, for chrome://tracing or Perfetto")
@@ -128,9 +132,13 @@ Status warn_of_no_caches(const RunJob& job, bool quiet) {
 }
 
 /// All are written before the first gets its name.
-Status write_files(const RunOptions& options, const Timeline& timeline, TraceRecording* trace,
-                   PromptRecording* prompts) {
+Status write_files(const RunOptions& options, const std::string& page, const Timeline& timeline,
+                   TraceRecording* trace, PromptRecording* prompts) {
   std::vector<PendingFile> files;
+  if (!options.report_file.empty()) {
+    TERRACE_ASSIGN(PendingFile file, PendingFile::write(options.report_file, page));
+    files.push_back(std::move(file));
+  }
   if (!options.timeline_file.empty()) {
     TERRACE_ASSIGN(PendingFile file, timeline.write(options.timeline_file));
     files.push_back(std::move(file));
@@ -186,7 +194,8 @@ Result<int> run(const RunOptions& options) {
     print_out("{}", run_table(job, machine, figures));
   }
   // The result is printed first: a full disk must not cost it.
-  TERRACE_TRY(write_files(options, timeline, trace.get(), prompts.get()));
+  const std::string page = run_page(job, machine, figures, page_origin());
+  TERRACE_TRY(write_files(options, page, timeline, trace.get(), prompts.get()));
   return 0;
 }
 

@@ -189,9 +189,10 @@ Result<RunJob> prepare_job(const RunOptions& options) {
   TERRACE_ASSIGN(Settings settings, resolve(options));
   Config& config = settings.config;
   TERRACE_TRY(check_kept(options, config));
-  TERRACE_TRY(
-      check_targets({{"--trace", options.trace_file}, {"--timeline", options.timeline_file}},
-                    job_sources(options, config)));
+  TERRACE_TRY(check_targets({{"--trace", options.trace_file},
+                             {"--timeline", options.timeline_file},
+                             {"--report", options.report_file}},
+                            job_sources(options, config)));
   TERRACE_TRY(check_trace_target(options));
   TERRACE_ASSIGN(auto profile, settings.profile);
   TERRACE_ASSIGN(const std::filesystem::path folder, model_folder(options));

@@ -10,6 +10,7 @@
 
 #include "document.hpp"
 #include "output.hpp"
+#include "page_origin.hpp"
 #include "progress.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/core/replace_file.hpp"
@@ -161,8 +162,8 @@ Status write_files(const TuneOptions& options, const tuning::TuneResult& result,
     TERRACE_TRY(write(options.config_target, heading + write_config(tuned)));
   }
   if (!options.report_target.empty()) {
-    TERRACE_TRY(
-        write(options.report_target, tuning::report_page(result, request, describe_costs(config))));
+    TERRACE_TRY(write(options.report_target,
+                      tuning::report_page(result, request, describe_costs(config), page_origin())));
   }
   return publish_all(files);
 }

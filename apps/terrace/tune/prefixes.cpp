@@ -7,6 +7,7 @@
 
 #include "model_shapes.hpp"
 #include "output.hpp"
+#include "page_origin.hpp"
 #include "progress.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/core/replace_file.hpp"
@@ -91,9 +92,6 @@ Status check_mixed(const TuneOptions& options, const Config& config) {
                 "--policies does not go with --memory: stored chunks are replaced as the daemon "
                 "does it");
   }
-  if (!options.report_target.empty()) {
-    return fail(Errc::invalid_argument, "--report does not go with --memory: it draws caches");
-  }
   constexpr std::array taken{"profile", "seed", "isa", "kv.dtype"};
   for (const ConfigKey& key : config_keys()) {
     const ConfigSource& source = config.source(key.name);
@@ -132,24 +130,21 @@ Status check_all_given(const TuneOptions& options, const tuning::TraceHead* head
   return fail(Errc::invalid_argument, "tune lacks {}", missing);
 }
 
-Result<std::string> config_text(const PrefixReport& report, const TuneOptions& options,
-                                const Config& config) {
-  const std::size_t chunk = report.result.head.block_tokens;
-  const std::size_t block = config.integer("kv.block_tokens");
-  if (chunk % block != 0) {
-    return fail(Errc::invalid_argument,
-                "--write-config: chunks of the trace have {} tokens, and no runtime has chunks "
-                "that are no whole blocks of {}",
-                chunk, block);
+/// All are written before the first gets its name.
+Status write_files(const PrefixReport& report, const TuneOptions& options, const Config& config) {
+  std::vector<PendingFile> files;
+  if (!options.config_target.empty()) {
+    const auto text = prefix_config(report, report.result.asked(), config);
+    if (!text) return tl::unexpected(text.error().while_doing("--write-config"));
+    TERRACE_ASSIGN(PendingFile file, PendingFile::write(options.config_target, *text));
+    files.push_back(std::move(file));
   }
-  std::string text = fmt::format(
-      "# Sizes of tiers for stored prefixes, of {}.\n# For terraced and for engines: name the "
-      "file by tier.nvme.path.\ntier.chunk_tokens: {}\n",
-      shown(options.trace), chunk);
-  for (const PrefixTierSetting& tier : report.tiers) {
-    text += fmt::format("{}: {}\n", tier.key, report.sizes.text(tier.key));
+  if (!options.report_target.empty()) {
+    const std::string page = prefix_page(report, config, page_origin());
+    TERRACE_ASSIGN(PendingFile file, PendingFile::write(options.report_target, page));
+    files.push_back(std::move(file));
   }
-  return text;
+  return publish_all(files);
 }
 
 }  // namespace
@@ -196,7 +191,8 @@ Result<int> tune_for_prefixes(const TuneOptions& options, const Settings& settin
   std::vector<NamedFile> sources = config_sources(options.shared, config);
   for (const NamedFile& file : model_sources(options.model)) sources.push_back(file);
   sources.push_back({"--trace", options.trace});
-  TERRACE_TRY(check_targets({{"--write-config", options.config_target}}, sources));
+  TERRACE_TRY(check_targets(
+      {{"--write-config", options.config_target}, {"--report", options.report_target}}, sources));
   if (reader.head().prefixes) TERRACE_TRY(check_all_given(options, &reader.head()));
   PrefixReport report;
   TERRACE_ASSIGN(report.tiers, tiers_of(options, settings, report.sizes));
@@ -216,9 +212,7 @@ Result<int> tune_for_prefixes(const TuneOptions& options, const Settings& settin
   } else {
     print_out("{}", prefix_text(report));
   }
-  if (options.config_target.empty()) return 0;
-  TERRACE_ASSIGN(const std::string text, config_text(report, options, config));
-  TERRACE_TRY(replace_file(options.config_target, text));
+  TERRACE_TRY(write_files(report, options, config));
   return 0;
 }
 

@@ -64,6 +64,10 @@ struct PrefixTuneResult {
 ///          without room for a chunk, a rate that is not above zero
 [[nodiscard]] Result<PrefixTuneResult> tune_prefixes(const PrefixTuneRequest& request);
 
+/// Returns the choice that recommend() names: a larger one that is worth it, else what was asked
+/// for.
+[[nodiscard]] const PrefixChoice& recommended(const PrefixTuneResult& result);
+
 /// Returns a sentence on which size to change, if any: twice of the tier that gains most by it, or
 /// a larger size of the lowest where twice gains too little. `result` is of `request`.
 [[nodiscard]] std::string recommend(const PrefixTuneRequest& request,

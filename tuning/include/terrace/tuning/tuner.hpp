@@ -16,6 +16,7 @@
 
 #include "terrace/core/config.hpp"
 #include "terrace/core/parallel.hpp"
+#include "terrace/tuning/page.hpp"
 #include "terrace/tuning/replay.hpp"
 #include "terrace/tuning/trace_extent.hpp"
 #include "terrace/tuning/trace_file.hpp"
@@ -116,8 +117,9 @@ struct TuneResult {
 /// Returns why policies that know the future are missing from a result; empty where they are not.
 [[nodiscard]] std::string describe_left_out(const TuneResult& result);
 
-/// Returns a page that needs no network: the table and drawings of the result.
+/// Returns a page that needs no network: the table and drawings of the result, and the recommended
+/// config. `machine` says in words where the costs come from.
 [[nodiscard]] std::string report_page(const TuneResult& result, const TuneRequest& request,
-                                      std::string_view machine);
+                                      std::string_view machine, const PageOrigin& origin = {});
 
 }  // namespace terrace::tuning
