@@ -71,6 +71,35 @@ TEST_F(DaemonRemote, KeepsChunksThatComeUpWithinTheirTenantsQuota) {
   EXPECT_EQ(read_rows(*client, found, 1).value(), rows_of(keys.back()));
   EXPECT_EQ(counter(*client, "chunks.bytes"), 3 * chunk_bytes);
   EXPECT_EQ(find(*other, some_keys(1, 50)).run.size(), 1U);
+  EXPECT_GT(counter(*client, "look_ups.partial"), 0U);
+}
+
+TEST_F(DaemonRemote, BringsUpAgainWhatItsFileHasEvicted) {
+  const auto keys = some_keys(4);
+  publish_elsewhere(keys, "");
+  DaemonOptions limited = options(place_);
+  limited.quotas.of_each = 2 * (row_bytes + 1);
+  const RunningDaemon daemon(limited);
+  const auto client = place_.client();
+  for (int round = 0; round < 2; ++round) {
+    for (const auto& pair : {std::span(keys).first(2), std::span(keys).last(2)}) {
+      const DaemonLookUp found = find(*client, pair);
+      EXPECT_EQ(found.outcome, tiers::LookUpOutcome::hit_remote) << round;
+      EXPECT_EQ(found.run.size(), 2U);
+    }
+  }
+}
+
+TEST_F(DaemonRemote, BringsTheLastChunkThatIsAskedFor) {
+  const auto keys = some_keys(3);
+  publish_elsewhere(std::span(keys).first(2), "");
+  const RunningDaemon daemon(options(place_));
+  const auto client = place_.client();
+  EXPECT_TRUE(client->lease(keys).value().chunks.empty());
+  const DaemonLeased last = client->lease(keys, /*brings_last=*/true).value();
+  ASSERT_EQ(last.chunks.size(), 1U);
+  EXPECT_EQ(last.chunks[0].key, keys[1]);
+  EXPECT_EQ(counter(*client, "remote.read"), 1U);
 }
 
 TEST_F(DaemonRemote, GoesOnWithoutItsServers) {

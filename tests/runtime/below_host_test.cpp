@@ -227,6 +227,47 @@ TEST(BelowTheHost, SelectedRowsOfAllMembersAreReadTogether) {
   EXPECT_EQ(read_batches_of_a_step(2), of_one);
 }
 
+/// The pages of each member of a step, with one that cannot be read: its member alone fails. Its lost
+/// tokens are given again, and it goes on.
+TEST(BelowTheHost, AMemberWhosePageIsDamagedFailsAloneAndRecovers) {
+  Scenario scenario;
+  const std::vector<std::size_t> both{0, 1};
+  const auto expected = [&] {
+    const auto runtime = scenario.open();
+    testing::Batch batch(*runtime, 2);
+    for (const std::size_t one : both) batch.expect_prompt(one, prompt, prompt);
+    for (std::size_t i = 0; i < 4; ++i) batch.expect_step(both);
+    return batch.outputs(1);
+  }();
+  const Below below;
+  scenario.runtime.below_host = {.store = below.store, .host_bytes = 0};
+  const auto runtime = scenario.open();
+  testing::Batch batch(*runtime, 2);
+  for (const std::size_t one : both) batch.expect_prompt(one, prompt, prompt);
+  batch.expect_step(both);
+  below.store->arm({.verb = PageVerb::get, .nth = 3, .error = Errc::corrupt});
+  const std::vector<Status> ended = batch.step(testing::one_token_each(both));
+  below.store->arm({});
+  EXPECT_FALSE(ended[0].has_value());
+  ASSERT_TRUE(ended[1].has_value()) << ended[1].error().message();
+  Sequence& hurt = batch.sequence(0);
+  for (int round = 0; round < 3; ++round) {
+    const std::size_t readable = hurt.readable_tokens();
+    ASSERT_LT(readable, hurt.length());
+    ASSERT_TRUE(hurt.truncate(readable).has_value());
+    ASSERT_TRUE(batch.drive(0).prefill(prompt + 1).has_value());
+    ASSERT_TRUE(batch.drive(0).steps(2).has_value());
+    batch.drive(0).expect_all_rows_right();
+    below.store->arm({.verb = PageVerb::get, .nth = 3, .error = Errc::corrupt});
+    EXPECT_FALSE(batch.drive(0).step().has_value());
+    below.store->arm({});
+  }
+  ASSERT_TRUE(hurt.truncate(hurt.readable_tokens()).has_value());
+  for (std::size_t i = 0; i < 2; ++i) batch.expect_step(both);
+  EXPECT_TRUE(batch.outputs(1) == expected);
+  batch.drive(0).expect_all_rows_right();
+}
+
 /// Errors of one read, at every place where a step waits for one.
 class EachReadError : public ::testing::TestWithParam<Errc> {};
 

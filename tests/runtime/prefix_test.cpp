@@ -216,6 +216,24 @@ TEST_F(PrefixStore, FindsATailOfExactlyTheSameTokens) {
   EXPECT_EQ(found(kept, true), kept);
 }
 
+TEST_F(PrefixStore, KeepsNothingOfTokensBehindTheTail) {
+  const PrefixQuery query{.tokens = tokens_, .with_tail = true};
+  const auto checksum_with = [&](std::size_t given) {
+    const Shelf shelf;
+    keep_prefixes(scenario_, shelf);
+    const auto runtime = scenario_.open();
+    const Traffic traffic(scenario_.runtime.shape, 1);
+    Drive drive(*runtime, traffic);
+    EXPECT_TRUE(drive.prefill(given).has_value());
+    EXPECT_EQ(drive.sequence().publish(query).value().tokens, prompt);
+    PrefixLibrary& library = *state_of(drive.sequence()).runtime().prefixes;
+    const PrefixNames names = library.names_of(query).value();
+    const tiers::LookUp found = library.chunks().find_run(names.request(names.chunks, {}), prompt);
+    return found.run.back().checksum();
+  };
+  EXPECT_EQ(checksum_with(prompt), checksum_with(prompt + 3));
+}
+
 TEST_F(PrefixStore, KeepsTenantsModelsAndShapesApart) {
   publish(scenario_, {.tokens = tokens_, .salt = "a"});
   EXPECT_EQ(found({.tokens = tokens_, .salt = "a"}), kept);

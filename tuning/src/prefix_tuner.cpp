@@ -74,6 +74,7 @@ Status check(const PrefixTuneRequest& request, const TraceHead& head, std::uint6
                 "that is",
                 request.trace.string());
   }
+  if (request.tiers.empty()) return fail(Errc::invalid_argument, "no tier: name one");
   for (const PrefixTier& tier : request.tiers) {
     if (chunk_bytes > 0 && tier.bytes >= chunk_bytes) continue;
     return fail(Errc::invalid_argument,
@@ -156,9 +157,9 @@ double PrefixChoice::all_saved_seconds() const noexcept {
 Result<PrefixTuneResult> tune_prefixes(const PrefixTuneRequest& request) {
   TERRACE_ASSIGN(TraceReader reader, TraceReader::open(request.trace));
   PrefixTuneResult result{.head = reader.head(),
-                          .chunk_bytes = reader.head().block_tokens * request.token_bytes,
-                          .choices = choices_of(request)};
+                          .chunk_bytes = reader.head().block_tokens * request.token_bytes};
   TERRACE_TRY(check(request, result.head, result.chunk_bytes));
+  result.choices = choices_of(request);
   TERRACE_ASSIGN(std::vector<PrefixTiers> tiers, simulators(request, result));
   std::vector<std::uint32_t> chunks;
   TERRACE_TRY(reader.for_each([&](const TraceRecord& record) {

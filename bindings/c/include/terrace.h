@@ -312,7 +312,7 @@ TERRACE_API terrace_status terrace_sequence_open(terrace_runtime* runtime,
                                                  terrace_sequence** sequence);
 
 /* Tokens that sequences begin with, whose rows and indexes the file tier.nvme.path keeps, or the
- * daemon of daemon.socket: in whole chunks of tier.chunk_tokens tokens, for this process and later
+ * daemon of daemon.socket: in chunks of tier.chunk_tokens tokens, for this process and later
  * ones, with the daemon for others beside it, too. Rows are found by all that they depend on: the
  * tokens, the settings tier.model, tier.adapter and tier.rope, the shape, and the salt. */
 typedef struct terrace_prefix_query {
@@ -330,14 +330,15 @@ typedef struct terrace_prefix_query {
    * these tokens finds: a sequence that is published with all its tokens, and closed, goes on in
    * another one with the same bits. 0 = whole chunks alone. */
   int32_t with_tail;
-  int32_t reserved;
+  int32_t reserved; /* 0 */
 } terrace_prefix_query;
 #define TERRACE_PREFIX_QUERY_INIT {sizeof(terrace_prefix_query), NULL, 0, NULL, 0, 0, 0}
 
 /* As terrace_sequence_open, but the sequence begins with the longest stored prefix of the query's
- * tokens, in whole chunks: terrace_sequence_length tells how many tokens these are, as does
- * `found`, which may be NULL. Rows are loaded when a step selects them. The sequence is empty where
- * nothing is found, the store fails, or no prefixes are kept (terrace_sequence_publish says why).
+ * tokens: whole chunks or, with with_tail, all tokens. terrace_sequence_length tells how many
+ * tokens these are, as does `found`, which may be NULL. Rows are loaded when a step selects them.
+ * The sequence is empty where nothing is found, the store fails, or no prefixes are kept
+ * (terrace_sequence_publish says why).
  *
  * Order    returns when what the next step needs is on the device
  * Errors   those of terrace_sequence_open; `found` is 0 then */

@@ -94,9 +94,9 @@ void add_prefix(nb::module_& module) {
            nb::sig("def open_sequence(self, tokens: collections.abc.Sequence[int] | typing.Any | "
                    "None = None, *, salt: str | bytes | None = None, with_tail: bool = False, "
                    "expected_tokens: int = 0) -> Sequence"),
-           R"(Opens a sequence that begins with the longest stored prefix of `tokens`, in whole
-chunks: its length tells how many tokens were found. It is empty without tokens, if nothing is
-found, or if no prefixes are kept (Sequence.publish says why).
+           R"(Opens a sequence that begins with the longest stored prefix of `tokens`: whole
+chunks or, with with_tail, all of them. Its length tells how many tokens were found. It is empty
+without tokens, if nothing is found, or if no prefixes are kept (Sequence.publish says why).
 
 tokens: ids from the sequence's first token on, a list or an array of one dimension in host memory.
 A sequence needs a token after those that are found: a program that computes logits of the last

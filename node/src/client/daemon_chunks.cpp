@@ -189,7 +189,8 @@ Result<std::optional<tiers::LeasedChunk>> DaemonChunks::find_last(
     const tiers::FindRequest& request) {
   const std::size_t count = std::min(request.keys.size(), wire::find_keys_max);
   const Client client = client_of(request.tenant, Use::finding);
-  TERRACE_ASSIGN(DaemonLeased leased, client->lease(request.keys.last(count)));
+  TERRACE_ASSIGN(DaemonLeased leased,
+                 client->lease(request.keys.last(count), /*brings_last=*/true));
   if (leased.chunks.empty()) return std::nullopt;
   Result<Manifest> manifest = manifest_of(leased.chunks.back());
   if (!manifest) return std::nullopt;

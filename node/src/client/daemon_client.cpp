@@ -97,13 +97,13 @@ DaemonLookUp DaemonClient::find(const DaemonFind& request) {
   return look_up;
 }
 
-Result<DaemonLeased> DaemonClient::lease(std::span<const tiers::ChunkKey> keys) {
+Result<DaemonLeased> DaemonClient::lease(std::span<const tiers::ChunkKey> keys, bool brings_last) {
   Turn turn(*link_);
   TERRACE_TRY(turn.connect());
   const TimePoint asked = link_->now();
-  TERRACE_ASSIGN(const auto reply,
-                 turn.call<wire::LeaseReply>(wire::Kind::lease,
-                                             wire::Lease{.keys = {keys.begin(), keys.end()}}));
+  const wire::Lease request{.keys = {keys.begin(), keys.end()},
+                            .brings_last = static_cast<std::uint8_t>(brings_last ? 1 : 0)};
+  TERRACE_ASSIGN(const auto reply, turn.call<wire::LeaseReply>(wire::Kind::lease, request));
   std::vector<tiers::ChunkKey> there;
   for (const std::uint32_t number : reply.numbers) {
     if (number < keys.size()) there.push_back(keys[number]);

@@ -40,7 +40,7 @@ void list_fields(Fields& fields, FindReply& m) {
 }
 template <typename Fields>
 void list_fields(Fields& fields, Lease& m) {
-  fields(m.keys);
+  fields(m.keys, m.brings_last);
 }
 template <typename Fields>
 void list_fields(Fields& fields, LeaseReply& m) {

@@ -94,6 +94,7 @@ struct FindReply {
 
 struct Lease {
   std::vector<tiers::ChunkKey> keys = {};
+  std::uint8_t brings_last = 0;  ///< 1 = from servers, if none of the last chunks is in the file
 };
 struct LeaseReply {
   std::uint64_t lease = 0;                  ///< 0 = nothing is leased

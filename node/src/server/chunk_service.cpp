@@ -104,6 +104,7 @@ Result<ChunkService::LeasedChunks> ChunkService::lease_all(const Tenant& tenant,
   const tiers::Digest no_root{};
   const tiers::FindRequest request{
       .root = no_root, .tenant = tenant.number, .keys = keys, .now = clock_.now()};
+  if (lease.brings_last != 0) library_->bring_last(request);
   LeasedChunks leased{.look_up = {.tenant = tenant.number}};
   TERRACE_ASSIGN(leased.look_up.lease, library_->lease(request));
   library_->touch(request);

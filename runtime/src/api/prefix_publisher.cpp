@@ -25,6 +25,19 @@ Status check(SequenceState& state, const PrefixQuery& query) {
   return {};
 }
 
+/// Clears the rows of the last page that are of tokens from `end` on: rows of later tokens, or of
+/// another sequence that had the page before.
+void clear_behind(const RuntimePlan& plan, std::size_t end, std::vector<std::byte>& pages) {
+  const std::size_t used = end % plan.block_tokens();
+  if (used == 0) return;
+  const std::size_t row_bytes = plan.shape().row_bytes();
+  std::byte* const page = pages.data() + pages.size() - plan.block_bytes();
+  for (std::size_t head = 0; head < plan.shape().kv_heads; ++head) {
+    std::byte* const rows = page + head * plan.block_tokens() * row_bytes;
+    std::fill(rows + used * row_bytes, rows + plan.block_tokens() * row_bytes, std::byte{});
+  }
+}
+
 /// Returns the rows of a chunk, in pages as they lie on the host.
 Result<std::vector<tiers::PartBytes>> rows_of(const SequenceParts& parts, TokenRange tokens) {
   const std::size_t bytes = parts.plan.block_bytes();
@@ -39,6 +52,7 @@ Result<std::vector<tiers::PartBytes>> rows_of(const SequenceParts& parts, TokenR
       const std::byte* const page = rows.page(block);
       part.bytes.insert(part.bytes.end(), page, page + bytes);
     }
+    clear_behind(parts.plan, tokens.end, part.bytes);
     all.push_back(std::move(part));
   }
   return all;

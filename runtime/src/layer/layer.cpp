@@ -118,9 +118,10 @@ Result<HostRows> Layer::host_rows(TokenRange tokens) {
   return host_rows(blocks);
 }
 
-bool Layer::pages_are_unread(bool patient) const {
+bool Layer::pages_are_unread(Duration patience) const {
   const auto is_done = [&](WaitReason reason, const Ticket& ticket) {
-    return patient ? work_.await(reason, ticket).has_value() : poll(ticket).value_or(false);
+    if (patience == Duration{}) return poll(ticket).value_or(false);
+    return work_.await(reason, ticket, patience).has_value();
   };
   const LayerTickets& work = rows.tickets;
   return is_done(WaitReason::rows, work.offloaded) && is_done(WaitReason::compute, work.attended) &&

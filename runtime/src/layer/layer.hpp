@@ -83,8 +83,8 @@ class Layer {
   /// host.memory, where no other page can leave any more; those of the store.
   Result<HostRows> host_rows(std::span<const std::uint32_t> blocks);
   Result<HostRows> host_rows(TokenRange tokens);
-  /// Whether no work under way reads the layer's pages. A `patient` call waits for that work.
-  [[nodiscard]] bool pages_are_unread(bool patient) const;
+  /// Whether no work under way reads the layer's pages. Waits so long for each such work.
+  [[nodiscard]] bool pages_are_unread(Duration patience) const;
 
   /// Makes room for `length` positions, tables and host pages. Errors: out_of_memory, not_ready.
   Status reserve_positions(std::size_t length);

@@ -3,6 +3,7 @@
 #include "terrace/offload/remote_store.hpp"
 
 namespace terrace {
+
 Status check_remote_tier(const RuntimeOptions& options) {
   const RemotePrefixOptions& remote = options.prefixes.remote;
   if (remote.url.empty() || options.prefixes.model.empty()) return {};

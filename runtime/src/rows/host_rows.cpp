@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "layer_rows.hpp"
+#include "terrace/core/assert.hpp"
 
 namespace terrace {
 
@@ -25,7 +26,9 @@ HostRows& HostRows::operator=(HostRows&& other) noexcept {
 
 void HostRows::let_go() noexcept {
   for (const std::uint32_t block : kept_) {
-    if (block < rows_->keepers_.size()) --rows_->keepers_[block];  // else it has been cut off
+    if (block >= rows_->keepers_.size()) continue;  // it has been cut off
+    TERRACE_ASSERT(rows_->keepers_[block] > 0);
+    --rows_->keepers_[block];
   }
   kept_.clear();
 }

@@ -175,26 +175,29 @@ void SequenceRows::join(Company& company) {
 }
 
 void SequenceRows::leave() noexcept {
+  if (company_ == nullptr) return;
   std::erase(*company_, this);
   company_ = nullptr;
 }
 
 Result<std::size_t> SequenceRows::send_away(std::size_t count, bool patient) {
-  Result<std::size_t> sent = send_own_away(count, patient);
-  if (company_ == nullptr) return sent;
+  const Result<std::size_t> own = send_own_away(count, patient);
+  if (company_ == nullptr || own.value_or(0) > 0) return own;
   for (SequenceRows* const other : *company_) {
-    if (sent.value_or(0) > 0) break;
-    if (other != this) sent = other->send_own_away(count, patient);
+    if (other == this) continue;
+    const Result<std::size_t> sent = other->send_own_away(count, patient);
+    if (sent.value_or(0) > 0) return sent;
   }
-  return sent;
+  return own;
 }
 
 Result<std::size_t> SequenceRows::send_own_away(std::size_t count, bool patient) {
   // The last block may still be written.
   const std::size_t full = progress_.length() / plan_.block_tokens();
+  const Deadline all(patient ? work_.deadline : Duration{});
   std::vector<LayerRows::IdlePage> idle;
   for (const auto& layer : layers_) {
-    if (layer->pages_are_unread(patient)) layer->rows.list_idle(full, idle);
+    if (layer->pages_are_unread(all.left())) layer->rows.list_idle(full, idle);
   }
   if (idle.size() > count) {
     const auto last = idle.begin() + static_cast<std::ptrdiff_t>(count);

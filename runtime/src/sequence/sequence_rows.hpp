@@ -49,6 +49,7 @@ class SequenceRows {
 
   /// Spills one block. Returns whether there was one that no step needs.
   bool spill_one();
+
   // Pages that leave the host.
 
   /// The sequences of a step that is under way.
@@ -59,8 +60,8 @@ class SequenceRows {
 
   /// Sends up to `count` pages to the store, those first that were wanted longest ago: its own, or
   /// where none can leave, those of another one of its company. Layers with work under way keep
-  /// theirs; a `patient` call waits for that work. Returns how many have left. Errors: those of the
-  /// store.
+  /// theirs; a `patient` call waits for that work, for all layers until the deadline. Returns how
+  /// many have left. Errors: those of the store.
   Result<std::size_t> send_away(std::size_t count, bool patient);
   /// Sends pages away as long as more are on the host than are to be, and as this sequence has some
   /// that can leave now.

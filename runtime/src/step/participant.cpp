@@ -139,24 +139,29 @@ void Participant::list_arrivals(std::vector<LayerRows::Arrival>& arrivals) {
 }
 
 Status Participant::note_arrivals(std::span<const LayerRows::Arrival> arrivals, TimePoint begin) {
-  work_.count_wait(WaitReason::rows, begin);
+  Status first;
   lacks_rows_ = false;
+  bool waited = false;
   for (const LayerRows::Arrival& one : arrivals) {
     if (one.rows != &layer_->rows) continue;
-    TERRACE_TRY(one.status);
+    waited = true;
     if (one.has_come()) {
       work_.counters.store.read += plan_.block_bytes();
     } else {
       lacks_rows_ = true;
+      if (first) first = one.status;
     }
   }
-  if (lacks_rows_) selected_rows_ = HostRows(layer_->rows, {});
-  return {};
+  if (waited) work_.count_wait(WaitReason::rows, begin);
+  if (lacks_rows_) let_rows_go();
+  return first;
 }
+
+void Participant::let_rows_go() noexcept { selected_rows_ = HostRows(layer_->rows, {}); }
 
 void Participant::note_fetched(Ticket fetched) noexcept {
   layer_->tickets().fetched = fetched;
-  selected_rows_ = HostRows(layer_->rows, {});
+  let_rows_go();
 }
 
 Status Participant::note_stored(Ticket stored, Queue& compute) {

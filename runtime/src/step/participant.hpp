@@ -30,10 +30,10 @@ class Participant {
   /// Step::status(), and the rows have not joined.
   Status begin(std::size_t tokens, LentStepMemory& memory, SequenceRows::Company& company);
 
-  // A layer, in this order.
-
   [[nodiscard]] SequenceRows& rows() const noexcept { return parts_.rows; }
   [[nodiscard]] const SequenceMemory& memory() const noexcept { return parts_.memory; }
+
+  // A layer, in this order.
 
   /// Errors: invalid_argument where it is not this layer's turn, or on another queue than before.
   Status check_turn(LayerId layer, const StepInput& input, Queue& compute) const;
@@ -58,8 +58,10 @@ class Participant {
   Result<SelectRequest> select(Queue& compute);
   [[nodiscard]] ResolveRows resolve() const noexcept { return parts_.workspace.resolve(*layer_); }
   void note_selected(Ticket selected) noexcept;
+
   // Rows that are selected and may lie below the host.
 
+  /// Whether there are such rows. Then the next calls come before fetch(), in their order.
   [[nodiscard]] bool may_select_away() const noexcept { return layer_->rows.away_pages() > 0; }
   [[nodiscard]] CopyExtent selection_to_host() const noexcept { return to_host(layer_->token()); }
   /// Waits for `copied`, which brings the selection to the host.
@@ -154,6 +156,8 @@ class Participant {
   }
 
  private:
+  /// Selected rows may leave the host from now on.
+  void let_rows_go() noexcept;
   /// Begins the step, once it is known that so many tokens may come.
   Status begin_tokens(std::size_t tokens, LentStepMemory& memory);
   /// Whether the next tokens belong to a prompt, announced or not.

@@ -187,6 +187,7 @@ Status Participant::give_up_indexing(Duration patience) {
 }
 
 Status Participant::abandon(Duration patience) {
+  selected_rows_ = {};
   work_.computed = {};
   // The window of a prompt that was kept in part could not be loaded (SequenceParts::load_window).
   if (progress_.phase() == SequencePhase::paused) return {};

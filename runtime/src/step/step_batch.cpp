@@ -293,9 +293,10 @@ void StepBatch::end(std::span<const std::size_t> accepted) {
   const Deadline all(runtime_.plan.options.deadline);
   for_each_member([&](Participant& one, std::size_t i) -> Status {
     const std::lock_guard lock(one.mutex());
-    TERRACE_TRY(one.conclude(accepted[i], all.left()));
+    const Status concluded = one.conclude(accepted[i], all.left());
+    // Also where it has failed: a sequence that it has paused is other sequences' to take from.
     one.rows().leave();
-    return {};
+    return concluded;
   });
   for (Member& member : members_) {
     if (!member.status) abandon(member, all.left());

@@ -124,8 +124,12 @@ LookUp ChunkLibrary::find_run(const FindRequest& request, std::uint64_t tokens,
   return look_up(request, tokens, known, learned, bring_run(request));
 }
 
-LookUp ChunkLibrary::find_run_here(const FindRequest& request, std::uint64_t tokens,
-                                   KnownManifests known) {
+std::optional<LookUp> ChunkLibrary::find_run_here(const FindRequest& request, std::uint64_t tokens,
+                                                  KnownManifests known) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (remote_ != nullptr && !catalogue_->lacking(request.keys).empty()) return std::nullopt;
+  }
   const Result<std::optional<Error>> learned = learn(request);
   return look_up(request, tokens, known, learned, {});
 }

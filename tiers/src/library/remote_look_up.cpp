@@ -69,31 +69,40 @@ void ChunkLibrary::bring_all(RemoteChunks& lower, const FindRequest& request,
 
 Status ChunkLibrary::bring(RemoteChunks& remote, const FindRequest& request,
                            const Manifest& manifest, ChunkLease& lease) {
-  TenantLimits* limits = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    limits = limits_;
-  }
-  if (limits == nullptr) return bring_within(remote, request, manifest, lease);
-  TERRACE_TRY(limits->take(request.tenant, manifest.bytes()));
-  const Status brought = bring_within(remote, request, manifest, lease);
-  limits->give_back(request.tenant, manifest.bytes());
-  return brought;
-}
-
-Status ChunkLibrary::bring_within(RemoteChunks& remote, const FindRequest& request,
-                                  const Manifest& manifest, ChunkLease& lease) {
   TERRACE_ASSIGN(std::vector<PartBytes> parts, remote.read(manifest, room_of(*store_)));
   const auto held = std::make_shared<std::vector<PartBytes>>(std::move(parts));
-  TERRACE_ASSIGN(const Published published, publish_here({.root = request.root,
-                                                          .tenant = request.tenant,
-                                                          .key = manifest.chunk(),
-                                                          .tokens = manifest.tokens(),
-                                                          .now = request.now},
-                                                         held, lease));
-  if (published != Published::under_way) return {};
+  const PublishRequest chunk{.root = request.root,
+                             .tenant = request.tenant,
+                             .key = manifest.chunk(),
+                             .tokens = manifest.tokens(),
+                             .now = request.now};
+  const std::uint64_t bytes = bytes_of(*held);
+  TERRACE_TRY(take_room(chunk, bytes));
+  const Result<Published> published = publish_here(chunk, held, lease);
+  if (TenantLimits* const limits = this->limits()) limits->give_back(chunk.tenant, bytes);
+  if (!published) return tl::unexpected(published.error());
+  if (*published != Published::under_way) return {};
   return fail(Errc::not_ready, "chunk {}: somebody else is writing it",
               to_string(manifest.chunk()));
+}
+
+TenantLimits* ChunkLibrary::limits() const {
+  const std::lock_guard lock(mutex_);
+  return limits_;
+}
+
+Status ChunkLibrary::take_room(const PublishRequest& chunk, std::uint64_t bytes) {
+  TenantLimits* const limits = this->limits();
+  if (limits == nullptr) return {};
+  const Status taken = limits->take(chunk.tenant, bytes);
+  if (taken) return {};
+  const std::lock_guard lock(mutex_);
+  const auto reserved = catalogue_->reserve(
+      {.root = chunk.root, .tenant = chunk.tenant, .key = chunk.key, .bytes = bytes});
+  if (reserved && reserved->kind == Reserved::Kind::reserved) {
+    static_cast<void>(catalogue_->directory().cancel(reserved->handle, MissReason::no_room));
+  }
+  return taken;
 }
 
 void ChunkLibrary::note_damage(const FindRequest& request, const ChunkKey& key) {

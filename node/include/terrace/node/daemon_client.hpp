@@ -173,9 +173,12 @@ class DaemonClient {
   void copy(const DaemonLease& lease, std::span<DaemonCopy> copies);
 
   /// Leases and uses those of some chunks that are there, 8192 at most, and counts no look-up.
+  /// `brings_last`: the last one that the daemon's servers have comes up into its file first,
+  /// unless it or a later one is there.
   ///
   /// Errors   not_ready: the daemon is away or late; out_of_memory: this client's limits
-  [[nodiscard]] Result<DaemonLeased> lease(std::span<const tiers::ChunkKey> keys);
+  [[nodiscard]] Result<DaemonLeased> lease(std::span<const tiers::ChunkKey> keys,
+                                           bool brings_last = false);
 
   /// Has a lease end later: daemon.lease from now on. read() does so, too. Errors: not_ready.
   [[nodiscard]] Status renew(const DaemonLease& lease);

@@ -108,9 +108,9 @@ class ChunkLibrary final : public ChunkKeeper, public std::enable_shared_from_th
   [[nodiscard]] LookUp find_run(const FindRequest& request, std::uint64_t tokens) override;
   [[nodiscard]] LookUp find_run(const FindRequest& request, std::uint64_t tokens,
                                 KnownManifests known);
-  /// The same among chunks that are here: it waits for no lower store.
-  [[nodiscard]] LookUp find_run_here(const FindRequest& request, std::uint64_t tokens,
-                                     KnownManifests known);
+  /// The same, if no lower store has to be asked: nothing, and nothing is counted, if one has to.
+  [[nodiscard]] std::optional<LookUp> find_run_here(const FindRequest& request,
+                                                    std::uint64_t tokens, KnownManifests known);
   /// Chunks come up from the lower store within these limits; null = without any. They have to live
   /// until they are replaced, and no look-up is under way.
   void limit_tenants(TenantLimits* limits);
@@ -119,6 +119,8 @@ class ChunkLibrary final : public ChunkKeeper, public std::enable_shared_from_th
   /// The last of the chunks that the lower store has is brought up, unless it or a later one is
   /// here.
   [[nodiscard]] Result<std::optional<LeasedChunk>> find_last(const FindRequest& request) override;
+  /// Brings up the last of the chunks that the lower store has, unless it or a later one is here.
+  void bring_last(const FindRequest& request);
   [[nodiscard]] Result<ChunkLease> lease(const FindRequest& request) override;
   void touch(const FindRequest& request) override;
 
@@ -164,6 +166,7 @@ class ChunkLibrary final : public ChunkKeeper, public std::enable_shared_from_th
     std::optional<Error> late = {};  ///< why there may be more
   };
   [[nodiscard]] std::shared_ptr<RemoteChunks> remote() const;
+  [[nodiscard]] TenantLimits* limits() const;
   void attach(const std::shared_ptr<RemoteChunks>& remote);
   [[nodiscard]] Brought bring_run(const FindRequest& request);
   [[nodiscard]] LookUp look_up(const FindRequest& request, std::uint64_t tokens,
@@ -176,8 +179,9 @@ class ChunkLibrary final : public ChunkKeeper, public std::enable_shared_from_th
   /// RemoteChunks::read and of publish().
   [[nodiscard]] Status bring(RemoteChunks& remote, const FindRequest& request,
                              const Manifest& manifest, ChunkLease& lease);
-  [[nodiscard]] Status bring_within(RemoteChunks& remote, const FindRequest& request,
-                                    const Manifest& manifest, ChunkLease& lease);
+  /// Counts bytes that come up to their tenant, until the caller gives them back. Errors: those of
+  /// TenantLimits::take, which look-ups of the chunk remember.
+  [[nodiscard]] Status take_room(const PublishRequest& chunk, std::uint64_t bytes);
   /// Remembers of a chunk that it is damaged in the lower store.
   void note_damage(const FindRequest& request, const ChunkKey& key);
   [[nodiscard]] Result<Published> publish_here(const PublishRequest& request,
@@ -186,7 +190,6 @@ class ChunkLibrary final : public ChunkKeeper, public std::enable_shared_from_th
   /// With the mutex: leases those of the chunks that the directory has.
   [[nodiscard]] ChunkLease lease_known(const FindRequest& request);
   void return_lease(std::span<const ChunkKey> chunks) noexcept;
-  void bring_last(const FindRequest& request);
   /// Reads the manifests of the chunks that the directory has found.
   void settle(LookUp& look_up, KnownManifests known);
   /// With the mutex: starts to erase the pages of chunks that went.

@@ -32,8 +32,8 @@ struct RemoteChunksOptions {
 
 /// Servers of the Redis protocol that keep chunks.
 struct RemoteServers {
-  std::string url = {};  ///< offload::RemoteServer::parse; empty = none
-  Duration ttl{};        ///< that chunks stay there; 0 = no limit
+  std::string url = {};                         ///< offload::RemoteServer::parse; empty = none
+  Duration ttl{};                               ///< that chunks stay there; 0 = no limit
   Duration deadline = std::chrono::seconds{1};  ///< RemoteChunksOptions::deadline
 };
 
