@@ -227,8 +227,8 @@ TEST(BelowTheHost, SelectedRowsOfAllMembersAreReadTogether) {
   EXPECT_EQ(read_batches_of_a_step(2), of_one);
 }
 
-/// The pages of each member of a step, with one that cannot be read: its member alone fails. Its lost
-/// tokens are given again, and it goes on.
+/// One page that a step wants cannot be read: its member alone fails. The lost tokens are given
+/// again, and it goes on.
 TEST(BelowTheHost, AMemberWhosePageIsDamagedFailsAloneAndRecovers) {
   Scenario scenario;
   const std::vector<std::size_t> both{0, 1};
