@@ -14,7 +14,7 @@ WITH_PYTHON := -DTERRACE_PYTHON=ON "-DPython_EXECUTABLE=$(CURDIR)/build/venv-bin
 
 .DEFAULT_GOAL := build
 .PHONY: help packages python build demo docs check test test-release test-asan test-tsan test-cuda \
-  test-engines check-all check-packages deb tarball wheel lint install format clean
+  test-engines check-all check-packages deb tarball wheel lint install uninstall format clean
 
 help:  ## says what there is
 	@sed -n 's/^\([a-z-]*\):.*  ## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -163,6 +163,11 @@ check-packages: deb tarball wheel  ## installs each package in an empty Debian 1
 
 install: build  ## installs program, libraries and headers to PREFIX
 	@umask 022; cmake --install build/release --prefix "$(PREFIX)"
+
+uninstall:  ## removes what `make install` of this tree has installed
+	@[ -f build/release/install_manifest.txt ] || { \
+	  echo "make uninstall: nothing was installed from this tree" >&2; exit 1; }
+	@xargs -d '\n' rm -f < build/release/install_manifest.txt
 
 format: packages  ## brings all C++ files into the house format
 	@tools/install-packages lint

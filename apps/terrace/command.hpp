@@ -43,6 +43,7 @@ struct SharedOptions {
   std::vector<FlagValue> flag_values;
   bool quiet = false;
   bool verbose = false;
+  bool all = false;     ///< of `config explain`: keys that have their defaults, too
   bool strict = false;  ///< a variable that sets nothing is an error, not a warning
 
   [[nodiscard]] bool json() const noexcept { return format == "json"; }

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <ranges>
 
@@ -41,16 +42,33 @@ void print_row(std::size_t width, std::string_view key, std::string_view value,
   print_out("{:<{}} {:<12} {:<16} {}\n", key, width, value, origin, meaning);
 }
 
-void print_rows(const Config& config) {
+/// The keys that most configs decide on.
+constexpr auto main_keys = std::to_array<std::string_view>(
+    {"retrieval.policy", "retrieval.budget", "retention.policy", "cache.policy", "placement",
+     "backend", "device.memory", "host.memory", "tier.nvme.path", "tier.model", "daemon.socket",
+     "threads.host"});
+
+/// Prints the main keys and those that are set, or all.
+void print_rows(const Config& config, bool all) {
+  const auto is_shown = [&](const ConfigKey& key) {
+    return all || config.source(key.name).origin != ConfigOrigin::default_value ||
+           std::ranges::find(main_keys, key.name) != main_keys.end();
+  };
   const auto names = std::views::transform(config_keys(), &ConfigKey::name);
   const std::size_t width = std::ranges::max(names, {}, &std::string_view::size).size();
   print_row(width, "key", "value", "set by", "meaning");
+  std::size_t left_out = 0;
   for (const ConfigKey& key : config_keys()) {
+    if (!is_shown(key)) {
+      ++left_out;
+      continue;
+    }
     const std::string text = config.visible_text(key.name);
     const std::string_view value = text;
     print_row(width, key.name, value.empty() ? "''" : value,
               describe_source(config.source(key.name)), key.meaning);
   }
+  if (left_out > 0) print_out("{} more keys have their defaults: --all shows them\n", left_out);
 }
 
 Json explain_rows(const Config& config) {
@@ -83,7 +101,7 @@ Result<int> explain(const SharedOptions& options) {
     document["profile"] = profile ? profile_object(*profile, config) : Json();
     print_document(document);
   } else {
-    print_rows(config);
+    print_rows(config, options.all);
     if (profile) print_out("\n{}", profile_text(*profile, config));
   }
   return 0;
@@ -96,6 +114,9 @@ void add_action(CLI::App& config, const char* name, const char* meaning,
   add_key_flags(*command, {&profile_flag, 1}, *options);
   add_shared_options(*command, *options);
   command->add_option("FILE", options->config_file, "as --config FILE")->excludes("--config");
+  if (action == &explain) {
+    command->add_flag("--all", options->all, "show the keys that have their defaults, too");
+  }
   if (action == &validate) {
     command->add_flag("--strict", options->strict, "refuse variables TERRACE_* that set nothing");
   }
@@ -111,7 +132,9 @@ void add_config_command(CLI::App& program, Invocation& invocation) {
   config->require_subcommand(0, 1);
   add_action(*config, "validate", "check a configuration; exit 2 if it is wrong", &validate,
              invocation);
-  add_action(*config, "explain", "print every key: value, origin, meaning", &explain, invocation);
+  add_action(*config, "explain",
+             "print the main keys and those that are set: value, origin, meaning", &explain,
+             invocation);
 }
 
 }  // namespace terrace::apps

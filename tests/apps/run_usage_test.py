@@ -161,6 +161,16 @@ class WrongUsage(StatusTest):
         self.assertEqual(table[0].split(), ["key", "value", "set", "by", "meaning"])
         self.assertEqual(table[0].index("meaning"), table[1].index(table[1].split("  ")[-1]))
 
+    def test_explain_shows_main_keys_and_those_that_are_set(self):
+        rows = json.loads(terrace("config", "explain", "--format", "json").stdout)["rows"]
+        table = terrace("config", "explain", "--set", "cache.horizon=7").stdout.splitlines()
+        self.assertEqual(len(table), 12 + 3)  # a head, the main keys, one that is set, the rest
+        self.assertTrue(any(line.startswith("cache.horizon") for line in table))
+        self.assertEqual(table[-1], f"{len(rows) - 13} more keys have their defaults: "
+                                    "--all shows them")
+        table = terrace("config", "explain", "--all").stdout.splitlines()
+        self.assertEqual([line.split()[0] for line in table[1:]], [row["key"] for row in rows])
+
     def test_texts(self):
         short = self.write("short.txt", "x" * 100)
         self.wrong("100|141", "run", "--text", short, "--context", "128", "--decode", "12")
