@@ -80,7 +80,7 @@ TEST_P(RowsOfABatch, MakeRoomForThoseOfOtherMembers) {
     return outputs;
   };
   const auto expected = outputs_with(SIZE_MAX);
-  for (const std::size_t quarters : {11, 9}) {
+  for (const std::size_t quarters : {11U, 9U}) {
     EXPECT_TRUE(outputs_with(rows_of(scenario_, tokens) * quarters / 4) == expected);
   }
 }
