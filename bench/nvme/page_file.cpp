@@ -1,7 +1,5 @@
 #include "nvme/page_file.hpp"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -9,6 +7,7 @@
 #include <functional>
 #include <numeric>
 
+#include "harness/cpu_seconds.hpp"
 #include "terrace/core/rng.hpp"
 #include "terrace/offload/aligned_bytes.hpp"
 
@@ -37,15 +36,6 @@ const Words& words_of_all() {
 
 std::uint64_t first_word(std::uint64_t number, std::uint32_t round) noexcept {
   return number << 32 | round;
-}
-
-double cpu_seconds() noexcept {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto in_seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
-  };
-  return in_seconds(usage.ru_utime) + in_seconds(usage.ru_stime);
 }
 
 std::vector<std::uint32_t> order_of_pages(std::size_t count, bool scattered) {

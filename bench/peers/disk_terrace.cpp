@@ -11,7 +11,6 @@
 //   bytes N  64 bytes from the middle of page N, by which it is found in the file
 //   again N  gets page N alone: the error, or none; and whether it is what was written
 #include <fmt/core.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -26,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/cpu_seconds.hpp"
 #include "terrace/core/rng.hpp"
 #include "terrace/core/version.hpp"
 #include "terrace/offload/aligned_bytes.hpp"
@@ -48,15 +48,6 @@ struct TurnsOptions {
   std::size_t batches = 0;      ///< under way
   bool registered = false;      ///< whether the kernel is told of the memory once
 };
-
-double cpu_seconds() noexcept {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto in_seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
-  };
-  return in_seconds(usage.ru_utime) + in_seconds(usage.ru_stime);
-}
 
 /// Numbers of all pages, the first after the last in a stride that leaves out none.
 std::vector<std::size_t> scattered(std::size_t pages) {

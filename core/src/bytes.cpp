@@ -55,6 +55,14 @@ Result<std::size_t> parse_size(std::string_view text) {
   return fail(Errc::invalid_argument, "'{}' is not a size; write for example 64KiB or 8GiB", text);
 }
 
+std::optional<double> parse_bandwidth(std::string_view text) {
+  constexpr std::string_view per_second = "/s";
+  if (!text.ends_with(per_second)) return std::nullopt;
+  const auto bytes = parse_size(text.substr(0, text.size() - per_second.size()));
+  if (!bytes || *bytes == 0) return std::nullopt;
+  return static_cast<double>(*bytes);
+}
+
 std::string format_size(std::size_t bytes) {
   constexpr std::array<std::string_view, 5> names{"B", "KiB", "MiB", "GiB", "TiB"};
   auto value = static_cast<double>(bytes);

@@ -214,7 +214,7 @@ std::size_t Config::size_bytes(std::string_view name) const {
 double Config::bytes_per_second(std::string_view name) const {
   const std::string& text = text_of_kind(name, ConfigKind::bandwidth);
   return text == "unlimited" ? std::numeric_limits<double>::infinity()
-                             : config_values::parse_bandwidth(text).value();
+                             : parse_bandwidth(text).value();
 }
 
 Duration Config::duration(std::string_view name) const {

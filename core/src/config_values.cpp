@@ -18,7 +18,6 @@ struct TimeUnit {
 constexpr std::array<TimeUnit, 6> time_units{
     {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"min", 60e9}, {"h", 3600e9}}};
 
-constexpr std::string_view per_second = "/s";
 constexpr std::size_t text_bytes_max = 4096;  // the longest path that Linux opens
 
 bool within(const ConfigKey& key, double value) { return value >= key.low && value <= key.high; }
@@ -71,13 +70,6 @@ std::optional<Duration> parse_duration(std::string_view text) noexcept {
     }
   }
   return std::nullopt;
-}
-
-std::optional<double> parse_bandwidth(std::string_view text) {
-  if (!text.ends_with(per_second)) return std::nullopt;
-  const auto bytes = parse_size(text.substr(0, text.size() - per_second.size()));
-  if (!bytes || *bytes == 0) return std::nullopt;
-  return static_cast<double>(*bytes);
 }
 
 bool contains_word(std::string_view words, std::string_view word) noexcept {

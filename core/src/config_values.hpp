@@ -16,8 +16,6 @@ std::vector<std::size_t> parse_integers(std::string_view text);
 std::optional<double> parse_number(std::string_view text) noexcept;
 /// Reads "10us", "1.5s"; the unit is required.
 std::optional<Duration> parse_duration(std::string_view text) noexcept;
-/// Reads "25GB/s"; zero is refused, because no copy would ever arrive.
-std::optional<double> parse_bandwidth(std::string_view text);
 
 /// True when `word` is among `words`, which are separated by '|'.
 bool contains_word(std::string_view words, std::string_view word) noexcept;

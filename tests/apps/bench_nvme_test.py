@@ -2,11 +2,9 @@
 
 import json
 import os
-import pathlib
-import tempfile
 import unittest
 
-from program import terrace
+from program import InAFolder, terrace
 
 # Stands in for fio: says what it was asked, and figures that can be known again.
 FIO = """#!/bin/sh
@@ -21,11 +19,9 @@ END
 """
 
 
-class Nvme(unittest.TestCase):
+class Nvme(InAFolder):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        super().setUp()
         self.disk = self.folder / "disk"
         self.disk.mkdir()
 

@@ -12,6 +12,8 @@ import tempfile
 import unittest
 from unittest import mock
 
+from program import InAFolder, assert_refuses
+
 PEERS = pathlib.Path(__file__).parents[2] / "bench" / "peers"
 sys.path.insert(0, str(PEERS))
 import disk  # noqa: E402
@@ -65,11 +67,9 @@ def sample(rate, cpu):
     return {"version": "1", "read": rate, "written": [1.0], "read_cpu": cpu, "read_kernel": [0.0]}
 
 
-class InFolder(unittest.TestCase):
+class WithAStore(InAFolder):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        super().setUp()
         self.script = self.folder / "store"
         self.script.write_text(f"#!{sys.executable}\n{STORE}")
         self.script.chmod(0o755)
@@ -77,7 +77,7 @@ class InFolder(unittest.TestCase):
         self.pages.mkdir()
 
 
-class DiskTurns(InFolder):
+class DiskTurns(WithAStore):
     """One turn of a store, and its figures."""
 
     def turn(self, kind):
@@ -161,7 +161,7 @@ class DiskFigures(unittest.TestCase):
         self.assertRegex(text, r"fio's +0\.800 \(goal 0\.95\) MISSED")
 
 
-class DiskComparison(InFolder):
+class DiskComparison(WithAStore):
     """The whole of disk.py, with a made-up store as Terrace's program."""
 
     def main(self, *arguments):
@@ -199,15 +199,10 @@ class DiskComparison(InFolder):
     def test_what_is_wrong_ends_in_one_line(self):
         for word, *arguments in (("fly", "--only", "fly"), ("at least 1", "--rounds", "0"),
                                  ("/nowhere", "--program", "/nowhere")):
-            answer = subprocess.run(
-                [sys.executable, PEERS / "disk.py", "--program", self.script, *arguments],
-                check=False, capture_output=True, text=True)
-            self.assertEqual((answer.returncode, answer.stdout), (1, ""))
-            self.assertIn(word, answer.stderr)
-            self.assertEqual(answer.stderr.count("\n"), 1)
+            assert_refuses(self, PEERS / "disk.py", word, "--program", self.script, *arguments)
 
 
-class RealStores(InFolder):
+class RealStores(WithAStore):
     """Turns of the stores of this machine, on few pages."""
 
     def check(self, one, found):

@@ -13,6 +13,8 @@ import tempfile
 import unittest
 from unittest import mock
 
+from program import assert_refuses
+
 PEERS = pathlib.Path(__file__).parents[2] / "bench" / "peers"
 MODELS = PEERS.parents[1] / "models"
 sys.path[:0] = [str(PEERS), str(PEERS.parents[1] / "tools" / "environments")]
@@ -220,12 +222,7 @@ class RetentionPeers(InAFolder):
         for word, *arguments in (("fetch_model", "--model", "/nowhere"),
                                  ("no fly", "--model", MODELS / "tiny", "--programs", "fly"),
                                  ("run make", "--model", MODELS / "tiny", "--program", "/none")):
-            answer = subprocess.run(
-                [sys.executable, PEERS / "retention.py", "--kept", self.folder, *arguments],
-                check=False, capture_output=True, text=True)
-            self.assertEqual((answer.returncode, answer.stdout), (1, ""))
-            self.assertIn(word, answer.stderr)
-            self.assertEqual(answer.stderr.count("\n"), 1)
+            assert_refuses(self, PEERS / "retention.py", word, "--kept", self.folder, *arguments)
 
     def test_every_row_is_a_run_of_the_real_program(self):
         program = pathlib.Path(os.environ["TERRACE_PROGRAM"])

@@ -5,13 +5,12 @@ import contextlib
 import io
 import json
 import pathlib
-import subprocess
 import sys
 import tempfile
 import unittest
 from unittest import mock
 
-from program import terrace
+from program import assert_refuses, terrace
 
 PEERS = pathlib.Path(__file__).parents[2] / "bench" / "peers"
 sys.path.insert(0, str(PEERS))
@@ -178,12 +177,7 @@ class Peers(unittest.TestCase):
     def test_what_is_wrong_ends_in_one_line(self):
         for word, *arguments in (("fly", "--only", "fly"), ("--rounds 0", "--rounds", "0"),
                                  ("/nowhere", "--program", "/nowhere")):
-            answer = subprocess.run(
-                [sys.executable, PEERS / "compare.py", "--program", self.program, *arguments],
-                check=False, capture_output=True, text=True)
-            self.assertEqual((answer.returncode, answer.stdout), (1, ""))
-            self.assertIn(word, answer.stderr)
-            self.assertEqual(answer.stderr.count("\n"), 1)
+            assert_refuses(self, PEERS / "compare.py", word, "--program", self.program, *arguments)
         failing = script(self.folder / "failing", "exit('terrace: no')")
         with self.assertRaisesRegex(SystemExit, "^compare: terrace: no$"):
             compare.compare(failing, ROW, [], rounds=1)

@@ -5,6 +5,7 @@ import os
 import pathlib
 import resource
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -45,6 +46,15 @@ def ended_by(status):
     if status < 0:
         return -status
     return status - 128 if status > 128 else None
+
+
+def assert_refuses(test, script, word, *arguments):
+    """A script in Python ends with status 1 and one line on standard error, which has the word."""
+    answer = subprocess.run([sys.executable, script, *arguments], check=False, capture_output=True,
+                            text=True)
+    test.assertEqual((answer.returncode, answer.stdout), (1, ""))
+    test.assertIn(word, answer.stderr)
+    test.assertEqual(answer.stderr.count("\n"), 1)
 
 
 class InAFolder(unittest.TestCase):

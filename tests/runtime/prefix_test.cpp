@@ -105,7 +105,7 @@ TEST_P(Prefix, ThatIsFoundChangesNoBitOfThePromptAfterIt) {
 }
 
 TEST_P(Prefix, WithItsTailGoesOnAsIfItHadNeverBeenClosed) {
-  for (const std::size_t decoded : {0, 1, 45}) {
+  for (const std::size_t decoded : {0U, 1U, 45U}) {
     for (const double share : {0.0, 0.2}) {
       Scenario scenario = scenario_;
       const Shelf shelf;

@@ -20,9 +20,13 @@ template <typename Name>
 class UnitNumbers {
  public:
   UnitKey of(const Name& name) {
-    return numbers_.try_emplace(name, static_cast<UnitKey>(numbers_.size())).first->second;
+    const auto [found, is_new] = numbers_.try_emplace(name, static_cast<UnitKey>(count_));
+    if (is_new) ++count_;
+    return found->second;
   }
-  [[nodiscard]] std::size_t size() const noexcept { return numbers_.size(); }
+  /// Gives a number to a unit that has no name, and never comes again.
+  UnitKey next() noexcept { return static_cast<UnitKey>(count_++); }
+  [[nodiscard]] std::size_t size() const noexcept { return count_; }
 
   /// Says that there are more than a trace can tell apart, if so, and what to do.
   [[nodiscard]] std::string flaw() const {
@@ -35,6 +39,7 @@ class UnitNumbers {
 
  private:
   std::unordered_map<Name, UnitKey> numbers_;
+  std::size_t count_ = 0;
 };
 
 /// A trace of requests without a model: one layer of one head.

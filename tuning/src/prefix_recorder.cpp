@@ -23,11 +23,12 @@ class PrefixRecorder::State {
                   trace_units_max);
     }
     record_.units.clear();
-    for (const tiers::ChunkKey& key : keys) note(tiers::to_string(key), head_.block_tokens);
+    for (const tiers::ChunkKey& key : keys) {
+      note(numbers_.of(tiers::to_string(key)), head_.block_tokens);
+    }
     // The rest, which fills no chunk, is shared with no other prompt.
     const std::size_t rest = prompt.size() - keys.size() * head_.block_tokens;
-    if (rest > 0) note(fmt::format("rest {}", requests_), rest);
-    ++requests_;
+    if (rest > 0) note(numbers_.next(), rest);
     record_.position = numbers_.size() * head_.block_tokens;
     record_.arrival_ms = arrival_ms;
     append_request(writer_, record_);
@@ -37,15 +38,14 @@ class PrefixRecorder::State {
   Result<PendingFile> close() { return writer_.close(std::nullopt); }
 
  private:
-  void note(const std::string& name, std::size_t tokens) {
+  void note(UnitKey unit, std::size_t tokens) {
     const auto rows = static_cast<std::uint32_t>(tokens * head_.shape.kv_heads);
-    record_.units.push_back({.unit = numbers_.of(name), .rows = rows, .size_rows = rows});
+    record_.units.push_back({.unit = unit, .rows = rows, .size_rows = rows});
   }
 
   TraceHead head_;
   TraceWriter writer_;
   UnitNumbers<std::string> numbers_;
-  std::uint64_t requests_ = 0;
   TraceRecord record_;
 };
 

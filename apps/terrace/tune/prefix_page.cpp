@@ -69,13 +69,13 @@ std::string table_of_choices(const PrefixReport& report) {
     head += fmt::format("<th>{0} used</th><th>{0} hits %</th><th>{0} evicted</th>", tier.name);
   }
   head += "<th>missed %</th><th>saved s</th><th>saved %</th></tr>";
+  const PrefixChoice* const best = &tuning::recommended(report.result);
   std::string rows;
   for (const PrefixChoice& choice : report.result.choices) {
     const auto percent = [&](std::uint64_t tokens) {
       return 100 * static_cast<double>(tokens) / static_cast<double>(choice.figures.tokens);
     };
-    const bool best = &choice == &tuning::recommended(report.result);
-    rows += fmt::format("<tr{}><td>{}</td><td>{}</td>", best ? " class=\"best\"" : "",
+    rows += fmt::format("<tr{}><td>{}</td><td>{}</td>", &choice == best ? " class=\"best\"" : "",
                         choice_name(report, choice), sizes_in_words(report, choice));
     for (const tuning::PrefixTierFigures& its : choice.figures.tiers) {
       rows += fmt::format("<td>{}</td><td>{:.2f}</td><td>{}</td>",

@@ -30,11 +30,7 @@ constexpr std::array known_tiers{
 };
 
 Result<double> parse_rate(std::string_view text) {
-  constexpr std::string_view unit = "/s";
-  if (text.ends_with(unit)) {
-    const Result<std::size_t> bytes = parse_size(text.substr(0, text.size() - unit.size()));
-    if (bytes && *bytes > 0) return static_cast<double>(*bytes);
-  }
+  if (const auto rate = parse_bandwidth(text)) return *rate;
   return fail(Errc::invalid_argument, "--load-rate {}: give bytes a second, as 2GB/s", shown(text));
 }
 

@@ -9,12 +9,6 @@ namespace {
 /// Stands for the tenant without a salt. It is longer than the salts that clients may have.
 const std::string no_salt(wire::salt_bytes_max + 1, '-');
 
-std::uint64_t bytes_of_all(std::span<const tiers::PartBytes> parts) {
-  std::uint64_t bytes = 0;
-  for (const tiers::PartBytes& part : parts) bytes += part.bytes.size();
-  return bytes;
-}
-
 }  // namespace
 
 ChunkService::ChunkService(std::shared_ptr<tiers::ChunkLibrary> library, const Clock& clock,
@@ -137,7 +131,7 @@ Result<std::uint64_t> ChunkService::bytes_of(const tiers::ChunkKey& key) {
 
 Result<ChunkService::PublishedChunk> ChunkService::publish(const Publication& chunk,
                                                            std::vector<tiers::PartBytes> parts) {
-  const std::uint64_t bytes = bytes_of_all(parts);
+  const std::uint64_t bytes = tiers::bytes_of(parts);
   TERRACE_TRY(take(chunk.tenant.number, bytes));
   // A chunk that went may come again with other parts. A look-up that began before may keep the old
   // manifest once more; should it be used, the parts do not fit it, and are a miss.

@@ -27,14 +27,12 @@ Status check(SequenceState& state, const PrefixQuery& query) {
 
 /// Clears the rows of the last page that are of tokens from `end` on: rows of later tokens, or of
 /// another sequence that had the page before.
-void clear_behind(const RuntimePlan& plan, std::size_t end, std::vector<std::byte>& pages) {
-  const std::size_t used = end % plan.block_tokens();
-  if (used == 0) return;
-  const std::size_t row_bytes = plan.shape().row_bytes();
+void clear_behind(const RuntimePlan& plan, const LayerRows& rows, std::size_t end,
+                  std::vector<std::byte>& pages) {
+  if (end % plan.block_tokens() == 0) return;
   std::byte* const page = pages.data() + pages.size() - plan.block_bytes();
   for (std::size_t head = 0; head < plan.shape().kv_heads; ++head) {
-    std::byte* const rows = page + head * plan.block_tokens() * row_bytes;
-    std::fill(rows + used * row_bytes, rows + plan.block_tokens() * row_bytes, std::byte{});
+    std::fill(page + rows.row_offset(head, end), page + rows.row_offset(head + 1, 0), std::byte{});
   }
 }
 
@@ -52,7 +50,7 @@ Result<std::vector<tiers::PartBytes>> rows_of(const SequenceParts& parts, TokenR
       const std::byte* const page = rows.page(block);
       part.bytes.insert(part.bytes.end(), page, page + bytes);
     }
-    clear_behind(parts.plan, tokens.end, part.bytes);
+    clear_behind(parts.plan, layer->rows, tokens.end, part.bytes);
     all.push_back(std::move(part));
   }
   return all;

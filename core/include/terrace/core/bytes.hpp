@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -24,6 +25,10 @@ constexpr std::size_t divide_up(std::size_t a, std::size_t b) noexcept { return 
 /// Reads "4096", "64KiB", "8 GiB", "25GB": binary with an i, decimal without.
 /// Errors: invalid_argument with the text and an example.
 Result<std::size_t> parse_size(std::string_view text);
+
+/// Reads "25GB/s", in bytes a second; nothing for another text, and for zero: no copy would ever
+/// arrive.
+std::optional<double> parse_bandwidth(std::string_view text);
 
 /// Writes a size for people: "8 GiB", "1.5 MiB".
 std::string format_size(std::size_t bytes);
