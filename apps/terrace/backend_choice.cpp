@@ -2,22 +2,10 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-#include <cstdint>
-
-#include "container_limits.hpp"
-
 namespace terrace::apps {
 
 offload::BackendOptions backend_options(const Config& config, const BackendContext& context) {
   offload::BackendOptions options = offload::BackendOptions::from(config);
-  // Beyond a container's limit the system ends the program without a word.
-  const std::size_t most = read_container_limits().memory_bytes.value_or(SIZE_MAX);
-  for (std::size_t* const limit :
-       {&options.host.device_memory_limit, &options.host.host_memory_limit,
-        &options.cuda.host_memory_limit}) {
-    *limit = std::min(*limit, most);
-  }
   options.host.observer = options.cuda.observer = context.observer;
   options.cuda.times = true;  // commands report where time goes
   if (context.profile != nullptr && context.profile->link) {

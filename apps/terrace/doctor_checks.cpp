@@ -20,12 +20,12 @@
 #include "backend_choice.hpp"
 #include "command.hpp"
 #include "config_check.hpp"
-#include "container_limits.hpp"
 #include "doctor_cuda.hpp"
 #include "doctor_tiers.hpp"
 #include "machine.hpp"
 #include "program_files.hpp"
 #include "terrace/core/bytes.hpp"
+#include "terrace/offload/container_limits.hpp"
 #include "terrace/runtime/config.hpp"
 #include "terrace/runtime/machine_profile.hpp"
 
@@ -70,7 +70,7 @@ CheckResult check_numa() {
 }
 
 CheckResult check_container(const Config& config) {
-  const ContainerLimits limits = read_container_limits();
+  const offload::ContainerLimits limits = offload::read_container_limits();
   const std::string memory =
       limits.memory_bytes ? format_size(*limits.memory_bytes) : std::string("no limit");
   const std::string cpus = limits.cpus ? fmt::format("{:.3g}", *limits.cpus) : std::string("all");

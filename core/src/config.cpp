@@ -207,8 +207,8 @@ double Config::number(std::string_view name) const {
 }
 
 std::size_t Config::size_bytes(std::string_view name) const {
-  const std::string& text = text_of_kind(name, ConfigKind::size);
-  return text == "unlimited" ? std::numeric_limits<std::size_t>::max() : parse_size(text).value();
+  return parse_size(text_of_kind(name, ConfigKind::size))
+      .value_or(std::numeric_limits<std::size_t>::max());
 }
 
 double Config::bytes_per_second(std::string_view name) const {

@@ -5,6 +5,8 @@
 #include <initializer_list>
 #include <utility>
 
+#include "terrace/offload/container_limits.hpp"
+
 namespace terrace::offload {
 namespace {
 
@@ -98,7 +100,10 @@ TEST(BackendOptions, AreThoseOfAConfig) {
 TEST(BackendOptions, OfNoSettingsAreTheDefaults) {
   const BackendOptions options = BackendOptions::from({});
   EXPECT_EQ(options.host.link.bandwidth_bytes_per_second, 0) << "no link is imitated";
-  EXPECT_EQ(options.host.device_memory_limit, SIZE_MAX);
+  EXPECT_EQ(options.host.device_memory_limit,
+            read_container_limits().memory_bytes.value_or(SIZE_MAX));
+  EXPECT_EQ(options.host.host_memory_limit, usable_memory() / 5 * 4);
+  EXPECT_EQ(options.cuda.host_memory_limit, options.host.host_memory_limit);
   EXPECT_EQ(options.host.huge_pages, HugePages::automatic);
   EXPECT_TRUE(options.cuda.near_device);
 }

@@ -117,7 +117,7 @@ class Config {
   /// Returns nothing where the value is the word auto, else at least one number.
   [[nodiscard]] std::vector<std::size_t> integers_or_auto(std::string_view name) const;
   [[nodiscard]] double number(std::string_view name) const;
-  /// "unlimited" is the largest size_t.
+  /// A word, "unlimited" or "auto", is the largest size_t.
   [[nodiscard]] std::size_t size_bytes(std::string_view name) const;
   /// "unlimited" is infinity.
   [[nodiscard]] double bytes_per_second(std::string_view name) const;

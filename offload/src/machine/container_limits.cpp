@@ -1,11 +1,13 @@
-#include "container_limits.hpp"
+#include "terrace/offload/container_limits.hpp"
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
 #include <functional>
 #include <string>
 
-namespace terrace::apps {
+namespace terrace::offload {
 namespace {
 
 namespace fs = std::filesystem;
@@ -91,4 +93,14 @@ ContainerLimits read_container_limits(const fs::path& root) {
   return limits;
 }
 
-}  // namespace terrace::apps
+std::size_t usable_memory(const std::filesystem::path& root) {
+  const long pages = sysconf(_SC_PHYS_PAGES);
+  const long page_bytes = sysconf(_SC_PAGESIZE);
+  std::size_t machine = SIZE_MAX;
+  if (pages > 0 && page_bytes > 0) {
+    machine = static_cast<std::size_t>(pages) * static_cast<std::size_t>(page_bytes);
+  }
+  return std::min(machine, read_container_limits(root).memory_bytes.value_or(SIZE_MAX));
+}
+
+}  // namespace terrace::offload

@@ -1,5 +1,5 @@
 // The limits that a container sets, read from files as the kernel shows them.
-#include "container_limits.hpp"
+#include "terrace/offload/container_limits.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "core/temporary_folder.hpp"
 
-namespace terrace::apps {
+namespace terrace::offload {
 namespace {
 
 class ContainerLimitsTest : public ::testing::Test {
@@ -61,5 +61,14 @@ TEST_F(ContainerLimitsTest, AreEmptyWhereNoneIsSet) {
   EXPECT_FALSE(read().cpus.has_value());
 }
 
+TEST_F(ContainerLimitsTest, MakeMemoryThatIsUsableLess) {
+  const std::size_t machine = usable_memory(folder_.path());
+  EXPECT_GT(machine, std::size_t{1} << 26);
+  EXPECT_LT(machine, std::size_t{1} << 60);
+  write("proc/self/cgroup", "0::/\n");
+  write("sys/fs/cgroup/memory.max", "1048576\n");
+  EXPECT_EQ(usable_memory(folder_.path()), std::size_t{1} << 20);
+}
+
 }  // namespace
-}  // namespace terrace::apps
+}  // namespace terrace::offload

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <optional>
 
-namespace terrace::apps {
+namespace terrace::offload {
 
 struct ContainerLimits {
   std::optional<std::size_t> memory_bytes{};  ///< a process above it is killed without a message
@@ -17,4 +17,8 @@ struct ContainerLimits {
 /// folder that holds proc/ and sys/.
 ContainerLimits read_container_limits(const std::filesystem::path& root = "/");
 
-}  // namespace terrace::apps
+/// Returns the bytes of memory that this process may use: the machine's, or the strictest limit of
+/// its containers where that is less. The largest size_t where the system does not say.
+std::size_t usable_memory(const std::filesystem::path& root = "/");
+
+}  // namespace terrace::offload
