@@ -70,6 +70,65 @@ TEST_F(Mover, WritesAPageOnce) {
   EXPECT_EQ(page.stored, first);
 }
 
+TEST_F(Mover, CopiesPagesAheadThatLeaveWithoutAWrite) {
+  std::vector<PageMover::Page> pages{filled(1), filled(2)};
+  store_->arm({.holds = true});
+  mover_->copy(pages);
+  EXPECT_TRUE(pages[0].status.has_value() && pages[1].status.has_value());
+  EXPECT_EQ(mover_->copies_under_way(), 2U);
+  EXPECT_EQ(pool_->references(pages[0].host), 2U) << "nobody may write into it unseen";
+  ASSERT_TRUE(store_->release());
+  EXPECT_EQ(mover_->copies_under_way(), 0U);
+  EXPECT_EQ(pool_->references(pages[0].host), 1U);
+  store_->arm({.verb = PageVerb::put, .nth = 1});
+  mover_->demote(pages);
+  for (PageMover::Page& page : pages) {
+    EXPECT_TRUE(page.status.has_value()) << "it was not written again";
+    pool_->release(page.host);
+  }
+  ASSERT_TRUE(mover_->promote(pages).has_value());
+  expect_bytes(pages[1].host, 2);
+}
+
+TEST_F(Mover, WritesAPageWhoseCopyHasFailed) {
+  std::vector<PageMover::Page> pages{filled(1), filled(2)};
+  store_->arm({.verb = PageVerb::put, .nth = 2});
+  mover_->copy(pages);
+  const StoredPage failed = pages[1].stored;
+  mover_->demote(pages);
+  EXPECT_TRUE(pages[0].status.has_value() && pages[1].status.has_value());
+  EXPECT_NE(pages[1].stored, failed);
+  for (const PageMover::Page& page : pages) pool_->release(page.host);
+  ASSERT_TRUE(mover_->promote(pages).has_value());
+  expect_bytes(pages[0].host, 1);
+  expect_bytes(pages[1].host, 2);
+}
+
+TEST_F(Mover, DoesNotWaitForTheTurnOfACopyThatHasNotBegun) {
+  PageMover::Page page = filled(1);
+  store_->arm({.holds = true});
+  mover_->copy({&page, 1});
+  store_->arm({});  // batches from now on begin at once, and those that are held do not
+  mover_->demote({&page, 1});
+  EXPECT_TRUE(page.status.has_value());
+  pool_->release(page.host);
+  EXPECT_EQ(pool_->pages_in_use(), 0U) << "the copy keeps no page";
+  ASSERT_TRUE(mover_->promote({&page, 1}).has_value());
+  expect_bytes(page.host, 1);
+}
+
+TEST_F(Mover, ErasesACopyThatIsReleasedWhileItIsUnderWay) {
+  PageMover::Page page = filled(1);
+  store_->arm({.holds = true});
+  mover_->copy({&page, 1});
+  mover_->release(page.stored);
+  EXPECT_EQ(mover_->page_count(), 0U);
+  ASSERT_TRUE(store_->release());
+  store_->arm({});
+  mover_.reset();
+  EXPECT_EQ(store_->usage().pages, 0U);
+}
+
 TEST_F(Mover, ErasesAPageWithItsLastReference) {
   PageMover::Page page = filled(1);
   mover_->demote({&page, 1});

@@ -93,6 +93,24 @@ INSTANTIATE_TEST_SUITE_P(Table, RowsOfABatch,
                          ::testing::Values("signs", "wave", "pqcache", "clusterkv", "quest",
                                            "infllm"));
 
+TEST(BelowTheHost, FullBlocksAreCopiedAheadOnceHostMemoryIsFilling) {
+  const Below below;
+  Scenario scenario;
+  // All rows have room, and more of it than a quarter is taken.
+  scenario.runtime.below_host = {.store = below.store,
+                                 .host_bytes = rows_of(scenario, prompt + step_count) * 5 / 4};
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(*runtime, traffic);
+  ASSERT_TRUE(drive.prefill(prompt).has_value());
+  ASSERT_TRUE(drive.steps(step_count).has_value());
+  EXPECT_GT(below.memory->usage().pages, 0U);
+  const std::uint64_t copied = drive.sequence().counters().store.written;
+  EXPECT_EQ(copied, below.memory->usage().page_bytes);
+  EXPECT_EQ(drive.sequence().counters().store.read, 0U) << "all of them are still on the host";
+  drive.expect_all_rows_right();
+}
+
 TEST(BelowTheHost, NothingIsLeftOfAClosedSequence) {
   const Below below;
   Scenario scenario;

@@ -46,7 +46,10 @@ PageMover::PageMover(HostPagePool& pool, PageMoverOptions options)
   }
 }
 
-PageMover::~PageMover() { tidy_up(); }
+PageMover::~PageMover() {
+  for (const Copies& copies : copies_) calls_->store().cancel(copies.batch->ticket);
+  tidy_up();
+}
 
 std::shared_ptr<StoreCalls> PageMover::source_of(const std::shared_ptr<Store>& store) const {
   if (calls_ != nullptr && store.get() == &calls_->store()) return nullptr;
@@ -60,12 +63,11 @@ void PageMover::tidy_up() {
   for (const PageKey& key : unnamed_) {
     batch.requests.push_back({.verb = PageVerb::erase, .key = key});
   }
-  if (calls_->start(batch)) unnamed_.clear();  // or they go with the next ones
+  if (calls_->start(std::move(batch))) unnamed_.clear();  // or they go with the next ones
 }
 
-void PageMover::demote(std::span<Page> pages) {
-  tidy_up();
-  std::vector<Page*> moved;
+std::vector<PageMover::Page*> PageMover::name_new(std::span<Page> pages) {
+  std::vector<Page*> named;
   for (Page& page : pages) {
     page.status = {};
     if (page.stored != StoredPage::none) continue;
@@ -75,8 +77,15 @@ void PageMover::demote(std::span<Page> pages) {
     }
     const std::lock_guard lock(mutex_);
     page.stored = StoredPage{++last_};
-    moved.push_back(&page);
+    named.push_back(&page);
   }
+  return named;
+}
+
+void PageMover::demote(std::span<Page> pages) {
+  tidy_up();
+  await_copies(pages);
+  const std::vector<Page*> moved = name_new(pages);
   put(moved);
   const auto lacks_room = [](const Page* page) {
     return !page->status && page->status.error().code == Errc::out_of_memory;
@@ -99,8 +108,7 @@ void PageMover::demote(std::span<Page> pages) {
   }
 }
 
-void PageMover::put(std::span<Page* const> pages) {
-  if (pages.empty()) return;
+StoreBatch PageMover::batch_of(std::span<Page* const> pages) {
   const auto held = std::make_shared<HeldPages>(pool_);
   StoreBatch batch{.requests = {}, .memory = held};
   for (const Page* const page : pages) {
@@ -111,9 +119,88 @@ void PageMover::put(std::span<Page* const> pages) {
     pool_.share(page->host);
     held->add(page->host);
   }
+  return batch;
+}
+
+void PageMover::put(std::span<Page* const> pages) {
+  if (pages.empty()) return;
+  StoreBatch batch = batch_of(pages);
   const Status carried = calls_->carry_out(batch);
   for (std::size_t i = 0; i < pages.size(); ++i) {
     pages[i]->status = carried ? batch.requests[i].status : carried;
+  }
+}
+
+void PageMover::copy(std::span<Page> pages) {
+  tidy_up();
+  settle_copies();
+  const std::vector<Page*> copied = name_new(pages);
+  if (copied.empty()) return;
+  StoreBatch batch = batch_of(copied);
+  batch.options.priority = Priority::background;
+  auto started = calls_->start(std::move(batch));
+  const std::lock_guard lock(mutex_);
+  Copies copies;
+  for (Page* const page : copied) {
+    if (started) {
+      const StoredPlace place{.key = own_key(page->stored)};
+      named_.emplace(page->stored, Named{.place = place, .presence = Presence::being_copied});
+      copies.pages.push_back(page->stored);
+    } else {
+      page->status = tl::unexpected(started.error());
+      page->stored = StoredPage::none;
+    }
+  }
+  if (!started) return;
+  copies.batch = std::move(*started);
+  copies_.push_back(std::move(copies));
+}
+
+std::size_t PageMover::copies_under_way() {
+  settle_copies();
+  const std::lock_guard lock(mutex_);
+  std::size_t pages = 0;
+  for (const Copies& copies : copies_) pages += copies.pages.size();
+  return pages;
+}
+
+void PageMover::settle_copies() {
+  const std::lock_guard lock(mutex_);
+  const auto settle = [&](const Copies& copies) {
+    if (!copies.batch->ticket.done.is_set()) return false;
+    for (std::size_t i = 0; i < copies.pages.size(); ++i) {
+      const auto found = named_.find(copies.pages[i]);
+      if (found == named_.end()) continue;  // it has been released
+      const bool written = copies.batch->requests[i].status.has_value();
+      found->second.presence = written ? Presence::there : Presence::not_copied;
+    }
+    return true;
+  };
+  if (std::erase_if(copies_, settle) > 0) calls_->forget_ended();
+}
+
+std::vector<PageMover::Copies> PageMover::copies_of(std::span<const Page> pages) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Copies> found;
+  std::ranges::copy_if(copies_, std::back_inserter(found), [&](const Copies& copies) {
+    return std::ranges::any_of(pages, [&](const Page& page) {
+      return std::ranges::find(copies.pages, page.stored) != copies.pages.end();
+    });
+  });
+  return found;
+}
+
+void PageMover::await_copies(std::span<Page> pages) {
+  settle_copies();
+  for (const Copies& copies : copies_of(pages)) {
+    // Writes that have not begun come before all other work, and not after it.
+    calls_->store().cancel(copies.batch->ticket);
+    static_cast<void>(copies.batch->ticket.done.wait(deadline_));
+  }
+  settle_copies();
+  for (Page& page : pages) {
+    if (page.stored == StoredPage::none || named(page.stored).presence == Presence::there) continue;
+    release(std::exchange(page.stored, StoredPage::none));
   }
 }
 

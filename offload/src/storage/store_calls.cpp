@@ -17,9 +17,7 @@ std::vector<PageRequest> requests_for(PageVerb verb, std::span<const PageKey> ke
 }  // namespace
 
 StoreCalls::~StoreCalls() {
-  for (const StoreBatch& batch : under_way_) {
-    static_cast<void>(batch.ticket.done.wait(deadline_));
-  }
+  for (const auto& batch : under_way_) static_cast<void>(batch->ticket.done.wait(deadline_));
   // Where this was the store's last user, the store ends what it is still at, before its requests
   // go.
   store_.reset();
@@ -27,7 +25,7 @@ StoreCalls::~StoreCalls() {
 
 void StoreCalls::forget_ended() {
   const std::lock_guard lock(mutex_);
-  std::erase_if(under_way_, [](const StoreBatch& batch) { return batch.ticket.done.is_set(); });
+  std::erase_if(under_way_, [](const auto& batch) { return batch->ticket.done.is_set(); });
 }
 
 Status StoreCalls::carry_out(StoreBatch& batch) {
@@ -38,22 +36,17 @@ Status StoreCalls::carry_out(StoreBatch& batch) {
   if (batch.ticket.done.is_set()) return {};
   // The device is still at some of them.
   const std::lock_guard lock(mutex_);
-  under_way_.push_back(std::exchange(batch, {}));
+  under_way_.push_back(std::make_shared<const StoreBatch>(std::exchange(batch, {})));
   return waited;
 }
 
-Result<StoreTicket> StoreCalls::start(StoreBatch& batch) {
+Result<std::shared_ptr<const StoreBatch>> StoreCalls::start(StoreBatch batch) {
   forget_ended();
+  const auto started = std::make_shared<StoreBatch>(std::move(batch));
+  TERRACE_ASSIGN(started->ticket, store_->submit(started->requests, started->options));
   const std::lock_guard lock(mutex_);
-  StoreBatch& started = under_way_.emplace_back(std::exchange(batch, {}));
-  const Result<StoreTicket> ticket = store_->submit(started.requests, started.options);
-  if (!ticket) {
-    batch = std::move(started);
-    under_way_.pop_back();
-    return tl::unexpected(ticket.error());
-  }
-  started.ticket = *ticket;
-  return ticket;
+  under_way_.push_back(started);
+  return started;
 }
 
 Result<std::vector<std::size_t>> StoreCalls::sizes_of(std::span<const PageKey> keys) {

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "layer/cluster_units.hpp"
+#include "rows/host_rows.hpp"
 #include "services/sequence_services.hpp"
 #include "unit_cache.hpp"
 

@@ -1,5 +1,6 @@
 #include "host_tier.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "daemon_tier.hpp"
@@ -67,8 +68,11 @@ Result<std::unique_ptr<HostTier>> HostTier::open(const RuntimePlan& plan, Backen
 }
 
 void HostTier::follow_limit() noexcept {
+  if (!has_store()) return;
   // Regions seldom come back, and indexes and buffers need memory, too.
-  if (has_store()) pages_->set_bytes_max(backend_.memory(Tier::host).limit / 4 * 3);
+  const std::size_t bytes = backend_.memory(Tier::host).limit / 4 * 3;
+  pages_->set_bytes_max(bytes);
+  filling_pages_ = std::min(pages_limit_, bytes / pages_->page_bytes()) / 4 * 3;
 }
 
 }  // namespace terrace

@@ -37,6 +37,10 @@ class HostTier {
 
   /// Pages that may be on the host before the oldest leave it.
   [[nodiscard]] std::size_t pages_limit() const noexcept { return pages_limit_; }
+  /// Whether so many pages are on the host that some will soon have to leave it.
+  [[nodiscard]] bool is_filling() const noexcept {
+    return has_store() && pages_->pages_in_use() > filling_pages_.load(std::memory_order_relaxed);
+  }
   /// Counts up: pages that are wanted later have greater numbers.
   std::uint64_t count_wanted() noexcept { return wanted_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -64,6 +68,7 @@ class HostTier {
   std::unique_ptr<offload::HostPagePool> pages_;
   std::shared_ptr<tiers::ChunkKeeper> chunks_;
   std::unique_ptr<offload::PageMover> mover_;
+  std::atomic<std::size_t> filling_pages_{0};  ///< from more on, pages are copied ahead
   std::atomic<std::uint64_t> wanted_{0};
 };
 

@@ -52,6 +52,7 @@ void LayerRows::forget_pages_from(std::size_t block) {
 }
 
 void LayerRows::forget_stored(std::size_t block) {
+  next_copied_ = std::min(next_copied_, block);
   if (block >= stored_.size() || stored_[block] == offload::StoredPage::none) return;
   if (is_away(block)) --away_;
   mover_->release(std::exchange(stored_[block], offload::StoredPage::none));
@@ -215,11 +216,11 @@ Result<LayerRows::Departure> LayerRows::send_away(std::span<const IdlePage> page
   pages.front().rows->mover_->demote(moved);
   Departure departure;
   for (std::size_t i = 0; i < pages.size(); ++i) {
-    if (!moved[i].status) continue;
     LayerRows& rows = *pages[i].rows;
     const std::uint32_t block = pages[i].block;
-    if (rows.stored_[block] == offload::StoredPage::none) ++departure.written;
-    rows.stored_[block] = moved[i].stored;
+    const auto before = std::exchange(rows.stored_[block], moved[i].stored);
+    if (!moved[i].status) continue;
+    if (before != moved[i].stored) ++departure.written;
     rows.pages_.release(block);
     rows.host_.set(block, nullptr);
     ++rows.away_;
@@ -227,6 +228,34 @@ Result<LayerRows::Departure> LayerRows::send_away(std::span<const IdlePage> page
   }
   if (departure.left == 0) return tl::unexpected(moved.front().status.error());
   return departure;
+}
+
+void LayerRows::list_uncopied(std::size_t blocks, std::size_t count, std::vector<IdlePage>& pages) {
+  const std::size_t end = std::min(blocks, stored_.size());
+  for (std::size_t block = next_copied_; block < end && count > 0; ++block) {
+    if (host_[block] == nullptr || stored_[block] != offload::StoredPage::none) continue;
+    pages.push_back({.rows = this, .block = static_cast<std::uint32_t>(block)});
+    --count;
+  }
+}
+
+std::size_t LayerRows::copy(std::span<const IdlePage> pages) {
+  if (pages.empty()) return 0;
+  std::vector<Page> copied;
+  copied.reserve(pages.size());
+  for (const IdlePage& page : pages) {
+    copied.push_back({.host = page.rows->pages_.pages()[page.block]});
+  }
+  pages.front().rows->mover_->copy(copied);
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    if (!copied[i].status) continue;
+    LayerRows& rows = *pages[i].rows;
+    rows.next_copied_ = std::max<std::size_t>(rows.next_copied_, pages[i].block + 1);
+    rows.stored_[pages[i].block] = copied[i].stored;
+    ++count;
+  }
+  return count;
 }
 
 TokenRange LayerRows::cacheable_positions() const noexcept {

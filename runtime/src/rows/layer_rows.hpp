@@ -115,6 +115,12 @@ class LayerRows {
   /// Writes pages to the store, if they are not there, and gives up their host memory. All must be
   /// idle, of quiesced layers, of one runtime. Errors: those of the store, where no page has left.
   static Result<Departure> send_away(std::span<const IdlePage> pages);
+  /// Adds up to `count` pages, first those of the oldest blocks, that were never copied: of the
+  /// first `blocks`, whose rows have to be on the host.
+  void list_uncopied(std::size_t blocks, std::size_t count, std::vector<IdlePage>& pages);
+  /// Starts to copy pages of one runtime to the store, where send_away() will find them. Nobody
+  /// waits. Returns how many: none where the store is busy.
+  static std::size_t copy(std::span<const IdlePage> pages);
   /// The block will be written: the store's copy of it becomes stale. The block must be on the
   /// host.
   void forget_stored(std::size_t block);
@@ -221,6 +227,7 @@ class LayerRows {
   std::vector<std::uint32_t> keepers_;  ///< HostRows that keep it on the host
   std::vector<std::uint64_t> wanted_;   ///< when it was wanted last, by HostTier::count_wanted()
   std::size_t away_ = 0;
+  std::size_t next_copied_ = 0;  ///< block: copy() has taken those before it
   std::optional<std::uint32_t> first_lost_;
   std::shared_ptr<const tiers::ChunkLease> lease_;  ///< of the chunks that blocks were adopted of
   std::size_t blocks_of_chunk_ = 0;

@@ -220,6 +220,27 @@ void SequenceRows::send_excess_away() {
   }
 }
 
+void SequenceRows::copy_ahead() {
+  // As many as a fast device writes during a step or two; so many stay shared on the host.
+  constexpr std::size_t under_way_max = 16 * offload::PageMover::batch_pages;
+  if (!memory_.host.is_filling()) return;
+  const std::size_t under_way = memory_.host.mover()->copies_under_way();
+  const std::size_t full = progress_.length() / plan_.block_tokens();
+  std::vector<LayerRows::IdlePage> pages;
+  for (const auto& layer : layers_) {
+    if (under_way + pages.size() >= under_way_max) break;
+    if (!poll(layer->rows.tickets.offloaded).value_or(false)) continue;
+    layer->rows.list_uncopied(full, under_way_max - under_way - pages.size(), pages);
+  }
+  for (std::span<const LayerRows::IdlePage> rest = pages; !rest.empty();) {
+    const std::size_t count = std::min(rest.size(), offload::PageMover::batch_pages);
+    const std::size_t copied = LayerRows::copy(rest.first(count));
+    work_.counters.store.written += copied * plan_.block_bytes();
+    if (copied == 0) return;  // the store is busy
+    rest = rest.subspan(count);
+  }
+}
+
 void SequenceRows::trim(std::size_t blocks) {
   for (const auto& layer : layers_) {
     layer->drop_blocks_from(blocks);

@@ -67,6 +67,10 @@ class SequenceRows {
   /// that can leave now.
   void send_excess_away();
 
+  /// Where host memory is filling, starts to copy full blocks to the store, which then leave
+  /// without a write. Nobody waits.
+  void copy_ahead();
+
   /// Forgets the blocks after the first `blocks`.
   void trim(std::size_t blocks);
   [[nodiscard]] std::size_t blocks() const noexcept;

@@ -56,6 +56,7 @@ Status Participant::begin_tokens(std::size_t tokens, LentStepMemory& memory) {
     TERRACE_TRY(parts_.recovering(parts_.indexes.prompt.begin(progress_.prompt().end)));
   }
   parts_.rows.send_excess_away();
+  parts_.rows.copy_ahead();
   if (const Status reserved = reserve(memory); !reserved) {
     const bool lacks_memory = reserved.error().code == Errc::out_of_memory;
     if (!parts_.indexes.prompt.is_under_way() || !lacks_memory) return reserved;

@@ -149,7 +149,8 @@ Result<StoreTicket> ChunkStore::start_erasing(std::span<const PageKey> pages) {
   for (const PageKey& page : pages) {
     batch.requests.push_back({.verb = PageVerb::erase, .key = page});
   }
-  return calls_.start(batch);
+  TERRACE_ASSIGN(const auto started, calls_.start(std::move(batch)));
+  return started->ticket;
 }
 
 }  // namespace terrace::tiers

@@ -6,6 +6,9 @@
 //   pool->release(page.host);     // and the host's memory is free for other pages
 //   mover.promote({&page, 1});    // page.host is a page with the same bytes
 //
+// Pages that are likely to leave may be copied ahead, in the background: demote() finds their bytes
+// in the store and writes nothing.
+//
 // A page in the store has a key of its own, which is never used again, and is counted like a page
 // of the pool: the last release() erases it. An adopted page is somebody else's, in this store or
 // in another one, and stays.
@@ -67,10 +70,18 @@ class PageMover {
   /// Whether pages can go somewhere.
   [[nodiscard]] bool has_store() const noexcept { return calls_ != nullptr; }
 
-  /// Writes pages that are not in the store yet, and names them there. Nothing may write into them
-  /// meanwhile. Errors, of each page: those of the store; not_ready past the deadline; unsupported:
-  /// there is no store. A page that failed stays `none`.
+  /// Writes pages that are not in the store yet, and names them there; waits for copies of the
+  /// others. Nothing may write into them meanwhile. Errors, of each page: those of the store;
+  /// not_ready past the deadline; unsupported: there is no store. A page that failed stays `none`.
   void demote(std::span<Page> pages);
+
+  /// Starts to write pages that are not in the store yet, and names them there. Nobody waits: a
+  /// copy that fails is written by demote(). The pool's pages are shared until then, and release()
+  /// comes before anything is written into them. Errors, of each page: those of Store::submit;
+  /// unsupported: there is no store. A page that failed stays `none`.
+  void copy(std::span<Page> pages);
+  /// Pages of copies that are under way.
+  [[nodiscard]] std::size_t copies_under_way();
 
   /// Reads pages of the store into pages of the pool, one reference each. The store keeps them.
   /// Errors: out_of_memory of the pool, and no page is read. Errors of each page: those of the
@@ -100,10 +111,17 @@ class PageMover {
   class HeldPages;
   /// Pages that are read from one source.
   struct Reading;
+  enum class Presence : std::uint8_t { there, being_copied, not_copied };
   struct Named {
     StoredPlace place;
     std::uint32_t references = 1;
     bool adopted = false;
+    Presence presence = Presence::there;
+  };
+  /// A batch of pages that are copied ahead.
+  struct Copies {
+    std::shared_ptr<const StoreBatch> batch;
+    std::vector<StoredPage> pages;  ///< of each request
   };
 
   [[nodiscard]] PageKey own_key(StoredPage page) const noexcept {
@@ -112,8 +130,18 @@ class PageMover {
   [[nodiscard]] Named named(StoredPage page) const;
   /// Adds a page to those of its source.
   void add_to(std::vector<Reading>& readings, Page& page, const std::shared_ptr<HeldPages>& held);
+  /// Names the pages that the store does not have, and returns them.
+  std::vector<Page*> name_new(std::span<Page> pages);
+  /// Makes a batch that writes pages that were named.
+  StoreBatch batch_of(std::span<Page* const> pages);
   /// Writes pages that were named, and sets the status of each.
   void put(std::span<Page* const> pages);
+  /// Notes how copies that are done went.
+  void settle_copies();
+  /// Has the copies of pages end; a page whose copy has failed is `none` then.
+  void await_copies(std::span<Page> pages);
+  /// Returns copies under way, each once, that have some of the pages.
+  [[nodiscard]] std::vector<Copies> copies_of(std::span<const Page> pages) const;
   /// Erases pages without a reference.
   void tidy_up();
 
@@ -125,6 +153,7 @@ class PageMover {
   std::uint64_t last_ = 0;
   std::unordered_map<StoredPage, Named> named_;
   std::vector<PageKey> unnamed_;       ///< to be erased
+  std::vector<Copies> copies_;         ///< under way
   std::shared_ptr<StoreCalls> calls_;  ///< null = no store
 };
 

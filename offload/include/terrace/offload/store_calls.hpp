@@ -46,9 +46,11 @@ class StoreCalls {
   /// Errors   those of Store::submit; not_ready past the deadline: what has not begun is cancelled,
   ///          the batch is no longer the caller's, and nothing is known of its requests
   [[nodiscard]] Status carry_out(StoreBatch& batch);
-  /// Starts a batch whose requests nobody looks at. Errors: those of Store::submit; the batch stays
-  /// then.
-  [[nodiscard]] Result<StoreTicket> start(StoreBatch& batch);
+  /// Starts a batch that nobody waits for. Its requests may be read once its ticket is done.
+  /// Errors: those of Store::submit.
+  [[nodiscard]] Result<std::shared_ptr<const StoreBatch>> start(StoreBatch batch);
+  /// Lets go of the memory of started batches that are done, as each call does.
+  void forget_ended();
 
   /// Returns the bytes of each page, 0 where there is none. Errors: as carry_out().
   [[nodiscard]] Result<std::vector<std::size_t>> sizes_of(std::span<const PageKey> keys);
@@ -66,12 +68,10 @@ class StoreCalls {
   [[nodiscard]] Store& store() noexcept { return *store_; }
 
  private:
-  void forget_ended();
-
   std::shared_ptr<Store> store_;
   Duration deadline_;
   std::mutex mutex_;
-  std::list<StoreBatch> under_way_;  ///< without a caller that waits
+  std::list<std::shared_ptr<const StoreBatch>> under_way_;  ///< without a caller that waits
 };
 
 }  // namespace terrace::offload
