@@ -20,6 +20,7 @@ struct Metric {
   std::string_view value;    ///< of the label; empty = the rest of the counter's name
   MetricType type;
   std::string_view help;
+  double unit = 1;  ///< of the counter, in that of the metric
 };
 
 constexpr auto counter = MetricType::Counter;
@@ -70,6 +71,10 @@ constexpr std::array metrics{
     Metric{"reservations", "terrace_reservations", "", "", gauge,
            "Chunks that clients are writing."},
     Metric{"tenants", "terrace_tenants", "", "", gauge, "Tenants seen since the start."},
+    Metric{"mass.samples", "terrace_attention_mass_samples_total", "", "", counter,
+           "Steps of clients whose attention mass was sampled."},
+    Metric{"mass.millionths", "terrace_attention_mass_sum_total", "", "", counter,
+           "Sum of the samples, each from 0 to 1.", 1e-6},
     Metric{"requests", "terrace_requests_total", "", "", counter, "Requests of clients."},
     Metric{"requests.failed", "terrace_requests_failed_total", "", "", counter,
            "Requests that failed."},
@@ -91,7 +96,7 @@ prometheus::ClientMetric sample_of(const Metric& metric, const node::DaemonCount
     sample.label = {
         {std::string(metric.label), std::string(metric.value.empty() ? rest : metric.value)}};
   }
-  const auto value = static_cast<double>(counted.value);
+  const double value = static_cast<double>(counted.value) * metric.unit;
   sample.counter.value = sample.gauge.value = value;
   return sample;
 }

@@ -87,7 +87,7 @@ class HostileMessages {
   tiers::ChunkKey key() { return some_keys(1, 1 + rng_.below(8))[0]; }
 
   std::vector<std::byte> sound() {
-    switch (static_cast<wire::Kind>(1 + rng_.below(14))) {
+    switch (static_cast<wire::Kind>(1 + rng_.below(15))) {
       case wire::Kind::hello:
         // Mostly the end of the connection.
         if (rng_.below(50) == 0) return made(wire::Kind::hello, wire::Hello{});
@@ -129,6 +129,8 @@ class HostileMessages {
       }
       case wire::Kind::let_go:
         return made(wire::Kind::let_go, wire::LeaseNumber{lease()});
+      case wire::Kind::note_mass:
+        return made(wire::Kind::note_mass, wire::MassSample{rng_.below(2'000'000)});
       case wire::Kind::pin:
         return made(wire::Kind::pin, wire::KeyMessage{key()});
       case wire::Kind::unpin:

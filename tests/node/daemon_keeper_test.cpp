@@ -92,6 +92,20 @@ TEST_F(DaemonKeeper, FindsReadsAndPublishes) {
   wait_for_counter(*place_.client(), "memory.held_bytes", 0);
 }
 
+TEST_F(DaemonKeeper, HasSamplesOfTheAttentionMassCounted) {
+  const auto keeper = chunks();
+  keeper->note_mass(0.75);  // without a daemon nobody counts it, and nobody waits
+  RunningDaemon daemon(place_.options());
+  const tiers::TenantId tenant = keeper->tenant_of({}).value();
+  keeper->note_mass(0.75);
+  static_cast<void>(keeper->find_run(request(keys_, tenant), 1));
+  keeper->note_mass(0.25);
+  keeper->note_mass(1);
+  const auto client = place_.client();
+  wait_for_counter(*client, "mass.samples", 2);
+  EXPECT_EQ(counter(*client, "mass.millionths"), 1'250'000U);
+}
+
 TEST_F(DaemonKeeper, LeasesThoseOfSomeChunksThatAreThere) {
   RunningDaemon daemon(place_.options());
   const auto keeper = chunks();

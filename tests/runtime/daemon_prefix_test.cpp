@@ -119,6 +119,26 @@ TEST_P(DaemonPrefix, WhoseDaemonIsGoneIsComputedAgain) {
   EXPECT_FALSE(drive.sequence().publish({.tokens = tokens_of(kept)}).has_value());
 }
 
+TEST(DaemonMetrics, HaveTheSamplesOfTheAttentionMassOfSteps) {
+  const NodePlace place;
+  RunningDaemon daemon(place.options());
+  Scenario scenario = with_daemon({}, place);
+  scenario.runtime.mass_every = 2;
+  const auto runtime = scenario.open();
+  auto opened = runtime->open_sequence({.tokens = tokens_of(prompt), .salt = "mine"});
+  ASSERT_TRUE(opened.has_value()) << opened.error().message();
+  const Traffic traffic(scenario.runtime.shape, 1);
+  Drive drive(std::move(*opened), *runtime, traffic);
+  ASSERT_TRUE(drive.prefill(prompt).has_value());
+  ASSERT_TRUE(drive.steps(step_count).has_value());
+  const SequenceCounters counters = drive.sequence().counters();
+  ASSERT_GT(counters.mass_samples, 0U);
+  const auto client = place.client();
+  node::wait_for_counter(*client, "mass.samples", counters.mass_samples);
+  EXPECT_NEAR(static_cast<double>(node::counter(*client, "mass.millionths")) / 1e6,
+              counters.attention_mass, 1e-6 * static_cast<double>(counters.mass_samples));
+}
+
 INSTANTIATE_TEST_SUITE_P(Table, DaemonPrefix, ::testing::ValuesIn(testing::selecting_policies()));
 
 class DaemonPrefixes : public ::testing::Test {

@@ -34,7 +34,7 @@ bool ClientLink::begin(const Deadline& deadline) {
 }
 
 void ClientLink::end() noexcept {
-  send_unwanted();
+  send_notices();
   {
     const std::lock_guard lock(mutex_);
     is_calling_ = false;
@@ -103,7 +103,7 @@ void ClientLink::disconnect(const Error& why) noexcept {
     const std::lock_guard lock(mutex_);
     visible_socket_ = nullptr;
     epoch_.store(0);
-    unwanted_.clear();
+    notices_.clear();
   }
   socket_ = nullptr;
   unsent_.reset();

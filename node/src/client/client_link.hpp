@@ -26,7 +26,8 @@ struct Reply {
   std::vector<std::byte> body = {};
 };
 
-/// Threads  connection_is() and release() from any thread, all else by the thread whose Turn it is
+/// Threads  connection_is(), note_mass() and release() from any thread, all else by the thread
+/// whose Turn it is
 class ClientLink {
  public:
   explicit ClientLink(const DaemonClientOptions& options);
@@ -71,6 +72,10 @@ class ClientLink {
   /// Has the parts that were read under a lease stay no longer, once this call ends.
   void let_go(std::uint64_t lease) noexcept;
 
+  /// Has the daemon count a sample of the attention mass, if it is connected: at once if nobody is
+  /// calling, and otherwise after that call. Returns whether it is.
+  bool note_mass(double mass) noexcept;
+
   /// Gives a lease back: at once if nobody is calling, and otherwise after that call.
   void release(std::uint64_t epoch, std::uint64_t lease) noexcept;
   /// Whether the connection of that number is still there, as the socket says.
@@ -78,8 +83,9 @@ class ClientLink {
 
  private:
   friend class Turn;
-  /// A lease, its parts or a reservation that the daemon has for nobody.
-  struct Unwanted {
+  /// A message whose reply nobody waits for: a lease, its parts or a reservation that nobody wants,
+  /// or a sample.
+  struct Notice {
     std::uint64_t epoch = 0;
     wire::Kind kind = wire::Kind::release;
     std::uint64_t number = 0;
@@ -99,7 +105,10 @@ class ClientLink {
   /// Takes in a reply that nobody waits for.
   void absorb(const Reply& reply);
   void absorb_all();
-  void send_unwanted() noexcept;
+  /// Sends a notice at once if nobody is calling, and otherwise has the call send it. Returns false
+  /// if the connection of its epoch is gone.
+  bool tell(Notice notice) noexcept;
+  void send_notices() noexcept;
   void begin_pause() noexcept;
 
   const DaemonClientOptions options_;
@@ -124,7 +133,7 @@ class ClientLink {
   std::condition_variable free_;
   bool is_calling_ = false;
   std::shared_ptr<const Descriptor> visible_socket_;
-  std::vector<Unwanted> unwanted_;
+  std::vector<Notice> notices_;
 };
 
 /// The right to use a link, as long as this object lives.
@@ -144,8 +153,8 @@ class Turn {
     return fail(Errc::not_ready, "another call to the daemon is under way");
   }
   [[nodiscard]] const Deadline& deadline() const noexcept { return deadline_; }
-  /// Gives back what nobody wants, before the call ends.
-  void send_unwanted() noexcept { link_.send_unwanted(); }
+  /// Sends what nobody waits for, before the call ends.
+  void send_notices() noexcept { link_.send_notices(); }
   template <typename Answer, typename Message>
   [[nodiscard]] Result<Answer> call(wire::Kind kind, const Message& message) {
     return link_.call<Answer>(kind, message, deadline_);

@@ -82,7 +82,7 @@ void DaemonClient::copy(const DaemonLease& lease, std::span<DaemonCopy> copies) 
       return end_all(later, make_error(Errc::not_ready, "the lease has ended: look up again"));
     }
     link_->let_go(lease.state_->number);
-    turn.send_unwanted();
+    turn.send_notices();
     if (!goes_on) return;
     left = std::move(later);
   }

@@ -234,6 +234,13 @@ Result<tiers::Published> DaemonChunks::publish(const tiers::PublishRequest& requ
   return published;
 }
 
+void DaemonChunks::note_mass(double mass) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (const Tenant& tenant : tenants_) {
+    if (tenant.finding != nullptr && tenant.finding->note_mass(mass)) return;
+  }
+}
+
 tiers::ChunkCounters DaemonChunks::counters() const {
   const std::lock_guard lock(mutex_);
   return counters_;

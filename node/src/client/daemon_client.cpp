@@ -65,6 +65,8 @@ Result<std::unique_ptr<DaemonClient>> DaemonClient::create(const DaemonClientOpt
   return std::unique_ptr<DaemonClient>(new DaemonClient(options));
 }
 
+bool DaemonClient::note_mass(double mass) noexcept { return link_->note_mass(mass); }
+
 Status DaemonClient::connect() { return Turn(*link_).connect(); }
 
 DaemonLookUp DaemonClient::find(const DaemonFind& request) {

@@ -1,4 +1,5 @@
 // Replies that nobody waits for any more, and leases and reservations that nobody wants.
+#include <algorithm>
 #include <utility>
 
 #include "client_link.hpp"
@@ -52,7 +53,7 @@ void ClientLink::absorb(const Reply& reply) {
   const auto kind = static_cast<wire::Kind>(reply.header.kind & ~wire::reply_bit);
   const auto is_unwanted = [&](wire::Kind how, std::uint64_t number) {
     const std::lock_guard lock(mutex_);
-    if (number != 0) unwanted_.push_back({.epoch = epoch_.load(), .kind = how, .number = number});
+    if (number != 0) notices_.push_back({.epoch = epoch_.load(), .kind = how, .number = number});
   };
   Status taken;
   if (kind == wire::Kind::find) {
@@ -75,33 +76,46 @@ void ClientLink::absorb(const Reply& reply) {
 
 void ClientLink::cancel(std::uint64_t reservation) noexcept {
   const std::lock_guard lock(mutex_);
-  unwanted_.push_back({.epoch = epoch_.load(), .kind = wire::Kind::cancel, .number = reservation});
+  notices_.push_back({.epoch = epoch_.load(), .kind = wire::Kind::cancel, .number = reservation});
 }
 
 void ClientLink::let_go(std::uint64_t lease) noexcept {
   const std::lock_guard lock(mutex_);
-  unwanted_.push_back({.epoch = epoch_.load(), .kind = wire::Kind::let_go, .number = lease});
+  notices_.push_back({.epoch = epoch_.load(), .kind = wire::Kind::let_go, .number = lease});
 }
 
 void ClientLink::release(std::uint64_t epoch, std::uint64_t lease) noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    if (epoch_.load() != epoch) return;  // it has ended with its connection
-    unwanted_.push_back({.epoch = epoch, .kind = wire::Kind::release, .number = lease});
-    if (is_calling_) return;
-    is_calling_ = true;
-  }
-  end();
+  // Without its connection, it has ended.
+  static_cast<void>(tell({.epoch = epoch, .kind = wire::Kind::release, .number = lease}));
 }
 
-void ClientLink::send_unwanted() noexcept {
+bool ClientLink::note_mass(double mass) noexcept {
+  const auto millionths = static_cast<std::uint64_t>(std::clamp(mass, 0.0, 1.0) * 1e6 + 0.5);
+  const std::uint64_t epoch = epoch_.load();
+  return epoch != 0 && tell({.epoch = epoch, .kind = wire::Kind::note_mass, .number = millionths});
+}
+
+bool ClientLink::tell(Notice notice) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (epoch_.load() != notice.epoch) return false;
+    notices_.push_back(notice);
+    if (is_calling_) return true;
+    is_calling_ = true;
+  }
+  absorb_all();  // replies to earlier notices
+  end();
+  return true;
+}
+
+void ClientLink::send_notices() noexcept {
   for (;;) {
-    Unwanted next;
+    Notice next;
     {
       const std::lock_guard lock(mutex_);
-      if (unwanted_.empty() || socket_ == nullptr) return;
-      next = unwanted_.back();
-      unwanted_.pop_back();
+      if (notices_.empty() || socket_ == nullptr) return;
+      next = notices_.back();
+      notices_.pop_back();
       if (next.epoch != epoch_.load()) continue;
     }
     const wire::Header header{.kind = static_cast<std::uint8_t>(next.kind),
@@ -110,7 +124,7 @@ void ClientLink::send_unwanted() noexcept {
     if (unsent_ && !send_some(*socket_, *unsent_)) return;  // the next call notices
     if (unsent_ && unsent_->sent < unsent_->bytes.size()) {
       const std::lock_guard lock(mutex_);
-      return unwanted_.push_back(next);
+      return notices_.push_back(next);
     }
     unsent_.reset();
     if (!send_some(*socket_, frame)) return;

@@ -71,6 +71,10 @@ void list_fields(Fields& fields, LeaseNumber& m) {
   fields(m.lease);
 }
 template <typename Fields>
+void list_fields(Fields& fields, MassSample& m) {
+  fields(m.millionths);
+}
+template <typename Fields>
 void list_fields(Fields& fields, Reserve& m) {
   fields(m.root, m.key, m.tokens, m.lease, m.parts);
 }

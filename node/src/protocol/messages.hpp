@@ -40,6 +40,7 @@ enum class Kind : std::uint8_t {
   stats,
   lease,
   let_go,
+  note_mass,
 };
 inline constexpr std::uint8_t reply_bit = 0x80;
 
@@ -132,6 +133,13 @@ struct LeaseNumber {  ///< renew, release, let_go
 };
 inline constexpr std::uint64_t no_lease = 0;
 inline constexpr std::uint64_t new_lease = ~std::uint64_t{0};
+
+/// A sample of the attention mass of a client's step: the share of full attention's weight that lay
+/// on what was attended to.
+struct MassSample {
+  std::uint64_t millionths = 0;
+};
+inline constexpr std::uint64_t mass_millionths_max = 1'000'000;
 
 struct Reserve {
   tiers::Digest root = {};

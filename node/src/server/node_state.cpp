@@ -109,6 +109,8 @@ void add_requests(Counters add, const ServerCounters& counters) {
   add("requests", counters.requests);
   add("requests.failed", counters.failed);
   add("leases.expired", counters.leases_expired);
+  add("mass.samples", counters.mass_samples);
+  add("mass.millionths", counters.mass_millionths);
 }
 
 }  // namespace

@@ -51,6 +51,8 @@ struct ServerCounters {
   std::uint64_t bytes_read = 0;
   std::uint64_t published = 0;
   std::uint64_t leases_expired = 0;
+  std::uint64_t mass_samples = 0;  ///< of clients' steps
+  std::uint64_t mass_millionths = 0;
 };
 
 struct NodeState {

@@ -94,6 +94,8 @@ void Session::handle(const IncomingFrame& frame) {
       return handle_as(frame, &Session::lease);
     case wire::Kind::let_go:
       return handle_as(frame, &Session::let_go);
+    case wire::Kind::note_mass:
+      return handle_as(frame, &Session::note_mass);
   }
   reply_error(kind, frame.header.request,
               make_error(Errc::unsupported, "no request has number {}", frame.header.kind));
@@ -130,6 +132,17 @@ Status Session::hello(std::uint64_t request, const wire::Hello& message) {
 
 Status Session::stats(std::uint64_t request, const wire::Nothing& /*message*/) {
   reply(wire::Kind::stats, request, node_.stats());
+  return {};
+}
+
+Status Session::note_mass(std::uint64_t request, const wire::MassSample& message) {
+  if (message.millionths > wire::mass_millionths_max) {
+    return fail(Errc::invalid_argument, "a share is at most {} millionths",
+                wire::mass_millionths_max);
+  }
+  ++node_.counters.mass_samples;
+  node_.counters.mass_millionths += message.millionths;
+  reply(wire::Kind::note_mass, request, wire::Nothing{});
   return {};
 }
 

@@ -84,6 +84,7 @@ class Session {
   Status release(std::uint64_t request, const wire::LeaseNumber& message);
   Status lease(std::uint64_t request, const wire::Lease& message);
   Status let_go(std::uint64_t request, const wire::LeaseNumber& message);
+  Status note_mass(std::uint64_t request, const wire::MassSample& message);
   Status reserve(std::uint64_t request, const wire::Reserve& message);
   Status commit(std::uint64_t request, const wire::ReservationNumber& message);
   Status cancel(std::uint64_t request, const wire::ReservationNumber& message);

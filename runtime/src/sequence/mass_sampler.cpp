@@ -118,7 +118,11 @@ class FirstToken {
 
 MassSampler::MassSampler(const SequenceServices& services,
                          std::span<const std::unique_ptr<Layer>> layers) noexcept
-    : plan_(services.plan), progress_(services.progress), work_(services.work), layers_(layers) {
+    : plan_(services.plan),
+      progress_(services.progress),
+      work_(services.work),
+      keeper_(services.memory.host.chunks().get()),
+      layers_(layers) {
   const std::size_t every = plan_.options.mass_every;
   if (every == 0) return;
   // Sequences of a batch that began together are not all sampled in the same step, and short ones
@@ -170,6 +174,7 @@ Status MassSampler::count(bool exact) {
   if (!mass) return {};
   work_.counters.attention_mass += *mass;
   ++work_.counters.mass_samples;
+  if (keeper_ != nullptr) keeper_->note_mass(*mass);
   return {};
 }
 

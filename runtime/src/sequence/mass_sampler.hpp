@@ -50,6 +50,7 @@ class MassSampler {
   const RuntimePlan& plan_;
   const SequenceProgress& progress_;
   SequenceWork& work_;
+  tiers::ChunkKeeper* keeper_;  ///< has metrics of the node; null = none
   std::span<const std::unique_ptr<Layer>> layers_;
   std::size_t steps_left_ = 0;  ///< up to the next sample, with that step
   std::size_t turn_ = 0;        ///< among the KV heads of all layers

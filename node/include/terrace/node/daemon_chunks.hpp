@@ -60,6 +60,7 @@ class DaemonChunks final : public tiers::ChunkKeeper {
   [[nodiscard]] Result<tiers::Published> publish(const tiers::PublishRequest& request,
                                                  std::vector<tiers::PartBytes> parts,
                                                  tiers::ChunkLease& lease) override;
+  void note_mass(double mass) noexcept override;
   [[nodiscard]] tiers::ChunkCounters counters() const override;
 
   /// Renews the leases that are due: half of their time is over. A thread does so, too: this is for

@@ -197,6 +197,10 @@ class DaemonClient {
   [[nodiscard]] Status pin(const tiers::ChunkKey& key);
   [[nodiscard]] Status unpin(const tiers::ChunkKey& key);
 
+  /// Has the daemon count a sample of the attention mass, from 0 to 1, for the node's metrics.
+  /// Waits for nothing. Returns whether there is a connection to do so.
+  bool note_mass(double mass) noexcept;
+
   /// Errors   not_ready
   [[nodiscard]] Result<std::vector<DaemonCounter>> stats();
 

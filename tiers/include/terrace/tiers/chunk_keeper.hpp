@@ -94,6 +94,10 @@ class ChunkKeeper {
                                                   std::vector<PartBytes> parts,
                                                   ChunkLease& lease) = 0;
 
+  /// Has a sample of the attention mass counted in the metrics of a node that has some. Waits for
+  /// nothing.
+  virtual void note_mass(double /*mass*/) noexcept {}
+
   [[nodiscard]] virtual ChunkCounters counters() const = 0;
 };
 
