@@ -98,6 +98,16 @@ class Quality(unittest.TestCase):
             self.assertAlmostEqual(row["value"] - row["peer"]["value"], delta["mean"])
             self.assertAlmostEqual(row["spread"] * row["value"], delta["standard_error"])
 
+    def test_the_table_ends_with_the_policy_that_errs_least_within_each_budget(self):
+        asked = ("--policy", "full,streaming,oracle,quest", "--budget", "0.5,0.7", "--needles", 0)
+        errors = {(row["parameters"]["budget"], row["parameters"]["policy"]):
+                  row["figures"]["attention_error"] for row in rows_of("quality", *asked)["rows"]
+                  if row["parameters"]["policy"] in ("streaming", "quest")}
+        lines = terrace("bench", "quality", *asked, "--quick").stdout.splitlines()[-2:]
+        for line, budget in zip(lines, ("0.5", "0.7")):
+            best = min(("streaming", "quest"), key=lambda name, b=budget: errors[b, name])
+            self.assertIn(f"recommended within budget {budget}: --policy {best}, ", line)
+
     def test_compares_at_equal_entries_what_gives_others_than_rows(self):
         equal = [row for row in self.rows.values() if row["parameters"]["counted"] == "entries"]
         self.assertEqual({row["parameters"]["policy"] for row in equal},
@@ -230,7 +240,7 @@ class Quality(unittest.TestCase):
         arguments = ("quality", "--policy", "streaming", "--needles", 4, "--context", 1024)
         (row,) = rows_of(*arguments)["rows"]
         table = terrace("bench", *arguments, "--quick").stdout
-        heading, line, asked = table[table.index("digits right, % from depth"):].splitlines()
+        heading, line, asked = table[table.index("digits right, % from depth"):].splitlines()[:3]
         self.assertEqual(asked, "facts were asked for after the text")
         asked = terrace("bench", *arguments, "--quick", "--needles-asked", "prompt").stdout
         self.assertIn("facts were asked for in the prompt", asked)

@@ -4,8 +4,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <map>
 
+#include "quality/recommendation.hpp"
 #include "quality/report.hpp"
 #include "run/page.hpp"
 #include "terrace/tuning/chart.hpp"
@@ -18,10 +18,6 @@ using tuning::Chart;
 using tuning::ChartPoint;
 using tuning::ChartSeries;
 using tuning::escaped;
-
-double percent_over(const TextQuality& text, const PolicyFigures& figures) {
-  return 100 * figures.bits_delta->mean / text.full_bits;
-}
 
 /// Adds to each policy's series the points that `point` gives for its cells; those without are
 /// left out.
@@ -162,64 +158,25 @@ std::string section(const QualityStudy& study, const TextQuality& text, tuning::
                         /*open=*/true);
 }
 
-/// A policy's means over texts, within one budget.
-struct PolicyMeans {
-  double error = 0;    ///< of attention's outputs
-  double percent = 0;  ///< bits over full attention's
-  std::size_t texts = 0;
-};
-
-/// Policies that read every key are no choice, nor those that a text has no figures of.
-std::map<std::string, PolicyMeans> means_by_policy(const QualityStudy& study,
-                                                   const std::string& budget) {
-  std::map<std::string, PolicyMeans> means;
-  const auto texts = static_cast<double>(study.texts.size());
-  for (const TextQuality& text : study.texts) {
-    for (const QualityCell& cell : text.cells) {
-      if (!is_choice(cell.policy) || !cell.figures || !cell.figures->attention_error ||
-          cell.budget != budget || cell.counted != Counted::rows) {
-        continue;
-      }
-      PolicyMeans& its = means[cell.policy];
-      its.error += *cell.figures->attention_error / texts;
-      its.percent += percent_over(text, *cell.figures) / texts;
-      ++its.texts;
-    }
-  }
-  std::erase_if(means, [&](const auto& policy_and_means) {
-    return policy_and_means.second.texts < study.texts.size();
-  });
-  return means;
-}
-
-/// Says which policy errs least within each budget, and gives the config of the middle one. On few
-/// tokens bits are mostly noise: attention's outputs say it.
-std::string quality_recommendation(const QualityStudy& study) {
-  std::vector<std::string> budgets;
-  for (const QualityCell& cell : study.texts.front().cells) {
-    if (std::ranges::find(budgets, cell.budget) == budgets.end()) budgets.push_back(cell.budget);
-  }
+/// The policy that errs least within each budget, and the config of the middle one.
+std::string recommendation_section(const QualityStudy& study) {
+  const std::vector<BestPolicy> best = best_policies(study);
+  if (best.empty()) return {};
   std::string words;
-  std::string config;
-  for (const std::string& budget : budgets) {
-    const std::map<std::string, PolicyMeans> means = means_by_policy(study, budget);
-    const auto least = std::ranges::min_element(
-        means, {}, [](const auto& policy_and_means) { return policy_and_means.second.error; });
-    if (least == means.end()) continue;
-    const auto& [policy, its] = *least;
+  for (const BestPolicy& one : best) {
     words += fmt::format("<li>budget {}: <b>{}</b>, {:.2f} %; bits {:+.2f} %</li>\n",
-                         escaped(budget), escaped(policy), 100 * its.error, its.percent);
-    if (budget != budgets[budgets.size() / 2]) continue;
-    config = "# Errs least within the budget in the middle, over all texts.\n" +
-             policy_config(policy, budget);
+                         escaped(one.budget), escaped(one.policy), 100 * one.error, one.percent);
   }
-  if (config.empty()) return {};
+  const BestPolicy& middle = best[best.size() / 2];
   return fmt::format(
              "<p>Least error of attention's outputs against full attention's, mean over texts, "
-             "rows "
-             "counted; and the bits over full attention's:</p>\n<ul>\n{}</ul>\n",
+             "rows counted; and the bits over full attention's:</p>\n<ul>\n{}</ul>\n",
              words) +
-         tuning::folded("Recommended config", tuning::preformatted(config), /*open=*/true);
+         tuning::folded("Recommended config",
+                        tuning::preformatted("# Errs least within the budget in the middle, over "
+                                             "all texts.\n" +
+                                             policy_config(middle.policy, middle.budget)),
+                        /*open=*/true);
 }
 
 constexpr std::string_view meaning =
@@ -240,7 +197,7 @@ std::string quality_page(const QualityStudy& study, const Machine& machine,
                          const tuning::PageOrigin& origin) {
   std::string body = fmt::format("<p>Model {}; {}, {}.</p>\n", escaped(study.model),
                                  escaped(machine.cpu), escaped(machine.isa));
-  body += quality_recommendation(study);
+  body += recommendation_section(study);
   tuning::Palette palette;
   for (const TextQuality& text : study.texts) body += section(study, text, palette);
   body += tuning::folded("Meaning of the figures", meaning);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "quality/recommendation.hpp"
 #include "quality/report.hpp"
 
 namespace terrace::apps {
@@ -23,7 +24,7 @@ std::string line(const TextQuality& text, const QualityCell& cell) {
       "{:<22} {:>7.4f} {:>+8.4f} ±{:<6.4f} {:>+7.2f} {:>6} {:>6.3f} {:>6} {:>6} {:>8.1f} {:>9.1f} "
       "{:>9.1f}\n",
       name, *one.bits_per_token, delta.mean, delta.standard_error.value_or(0),
-      100 * delta.mean / text.full_bits, decimals(one.attention_error, 3), one.attention_mass,
+      percent_over(text, one), decimals(one.attention_error, 3), one.attention_mass,
       decimals(one.recall, 3), decimals(digits_right(one), 3), one.entries_mean(),
       one.pseudo_entries_mean, static_cast<double>(one.index_bytes) / 1e3);
 }
@@ -102,6 +103,17 @@ std::string depth_table(const TextQuality& text) {
                      place == AskedAt::prompt ? "in the prompt" : "after the text");
 }
 
+/// The policy that errs least within each budget; nothing where no policy is a choice.
+std::string recommendation_lines(const QualityStudy& study) {
+  std::string lines;
+  for (const BestPolicy& best : best_policies(study)) {
+    lines +=
+        fmt::format("recommended within budget {}: --policy {}, error {:.3f}, {:+.2f} % bits\n",
+                    best.budget, best.policy, best.error, best.percent);
+  }
+  return lines.empty() ? lines : "\n" + lines;
+}
+
 }  // namespace
 
 std::string quality_table(const QualityStudy& study) {
@@ -112,7 +124,7 @@ std::string quality_table(const QualityStudy& study) {
                        text.full_bits, study.unit());
     all += groups(text) + remarks(text) + entries_note(text) + depth_table(text);
   }
-  return all;
+  return all + recommendation_lines(study);
 }
 
 }  // namespace terrace::apps

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "rows/host_rows.hpp"
 #include "services/sequence_services.hpp"
 #include "terrace/core/backend.hpp"
 #include "terrace/core/retrieval.hpp"
