@@ -92,7 +92,7 @@ class PromptAttention {
                    backend.allocate({.bytes = sizeof(std::byte*), .tier = Tier::host}));
     // Rows that are projected lie as in a block of so many tokens.
     const std::byte* const rows = arithmetic.rows().keys;
-    std::memcpy(source.data(), &rows, sizeof(rows));
+    std::memcpy(source.data(), static_cast<const void*>(&rows), sizeof(rows));
     TERRACE_TRY(measured.copy(Phase::update, {made.block_.data(), source.data(), sizeof(rows)}));
     const std::size_t numbers = shape.query_heads * shape.head_dim;
     made.tile_ = {.shape = shape,

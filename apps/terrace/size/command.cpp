@@ -123,7 +123,7 @@ std::string_view limit_name(Tier tier) noexcept {
 std::string_view way_out(const Sizing& sizing, Tier binds) noexcept {
   if (binds == Tier::nvme) return "raise tier.nvme.bytes";
   if (binds == Tier::host) {
-    return sizing.nvme.limit ? "raise host.memory: indexes have a quarter of it beside a file"
+    return sizing.nvme.limit ? "raise host.memory: indexes have three quarters of it beside a file"
                              : "name a file for the rest, tier.nvme.path";
   }
   if (sizing.keeps_everything) return "choose a policy that keeps rows on the host";

@@ -48,18 +48,23 @@ Status size_below_the_device(const Config& config, std::size_t sequences,
                              FunctionRef<Result<MemoryNeed>(std::size_t)> need_of, Sizing& sizing) {
   const std::optional<std::size_t> limit = limit_of(config, "host.memory");
   const bool has_file = limit && !config.text("tier.nvme.path").empty();
-  // With a file below it, rows have three quarters of host memory, and all else has the rest.
-  const std::size_t rows_max = has_file ? *limit / 4 * 3 : std::numeric_limits<std::size_t>::max();
+  // With a file below it, rows have at most three quarters of host memory, and are to have a
+  // quarter where indexes take the rest.
+  const std::size_t rows_most = has_file ? *limit / 4 * 3 : std::numeric_limits<std::size_t>::max();
+  const std::size_t rows_least = has_file ? *limit / 4 : rows_most;
   const auto on_host = [&](std::size_t count) -> Result<std::size_t> {
     TERRACE_ASSIGN(const MemoryNeed need, need_of(count));
     const std::size_t others = count * (need.host() - need.host_rows);
-    return std::min(count * need.host_rows, rows_max) + others;
+    const std::size_t rows = std::min(count * need.host_rows, rows_most);
+    const std::size_t room = has_file ? *limit - std::min(*limit, others) : rows;
+    return others + std::min(rows, std::max(rows_least, room));
   };
   TERRACE_ASSIGN(sizing.host, size_tier(limit, sequences, on_host));
   if (!has_file) return {};
   const auto in_file = [&](std::size_t count) -> Result<std::size_t> {
     TERRACE_ASSIGN(const MemoryNeed need, need_of(count));
-    return count * need.host_rows - std::min(count * need.host_rows, rows_max);
+    TERRACE_ASSIGN(const std::size_t host, on_host(count));
+    return count * need.host() - host;
   };
   TERRACE_ASSIGN(sizing.nvme, size_tier(config.size_bytes("tier.nvme.bytes"), sequences, in_file));
   return {};

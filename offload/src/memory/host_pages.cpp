@@ -85,6 +85,27 @@ std::size_t HostPagePool::trim() noexcept {
   return bytes;
 }
 
+std::vector<std::uint32_t> HostPagePool::sparse_regions() const {
+  struct Use {
+    std::uint32_t region = 0;
+    std::ptrdiff_t pages = 0;
+  };
+  std::vector<Use> uses;
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::uint32_t region = 0; region < regions_.size(); ++region) {
+      const auto& references = regions_[region].references;
+      const auto free = std::ranges::count(references, 0U);
+      const std::ptrdiff_t pages = std::ssize(references) - free;
+      if (pages > 0) uses.push_back({.region = region, .pages = pages});
+    }
+  }
+  std::ranges::stable_sort(uses, {}, &Use::pages);
+  std::vector<std::uint32_t> regions;
+  for (const Use& use : uses) regions.push_back(use.region);
+  return regions;
+}
+
 void HostPagePool::share(PageHandle page) noexcept {
   const std::lock_guard lock(mutex_);
   ++count_of(page);

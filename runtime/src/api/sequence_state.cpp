@@ -52,8 +52,8 @@ bool SequenceState::may_send_rows_away() const noexcept {
   return is_idle() || parts.progress.phase() == SequencePhase::paused;
 }
 
-Result<std::size_t> SequenceState::send_rows_away(bool patient) {
-  return parts.rows.send_away(offload::PageMover::batch_pages, patient);
+Result<std::size_t> SequenceState::send_rows_away(const RowsToSend& rows) {
+  return parts.rows.send_away(rows);
 }
 
 Status SequenceState::begin_prompt(std::size_t tokens) {

@@ -46,7 +46,7 @@ class SequenceState final : public MemoryHolder {
   [[nodiscard]] bool is_idle() const noexcept override;
   bool spill_one() override;
   [[nodiscard]] bool may_send_rows_away() const noexcept override;
-  Result<std::size_t> send_rows_away(bool patient) override;
+  Result<std::size_t> send_rows_away(const RowsToSend& rows) override;
 
   RuntimeState& runtime() noexcept { return *runtime_; }
 

@@ -99,7 +99,8 @@ Result<HostRows> Layer::host_rows(std::span<const std::uint32_t> blocks) {
   const TimePoint begin = work_.clock().now();
   std::vector<LayerRows::Arrival> arrivals;
   rows.list_away(kept.blocks(), arrivals);
-  const Status brought = memory_.make_room([&] { return LayerRows::bring(arrivals); });
+  const Status brought =
+      memory_.make_room([&] { return LayerRows::bring(arrivals); }, HostRoom::pages);
   if (away > 0) work_.count_wait(WaitReason::rows, begin);
   work_.counters.store.read += (away - rows.away_pages()) * plan_.block_bytes();
   if (brought) return kept;

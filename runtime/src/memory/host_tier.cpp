@@ -49,13 +49,25 @@ std::function<bool(std::uint64_t bytes)> HostTier::room_maker(const OpenedStore&
   };
 }
 
+namespace {
+
+/// The size of regions that are to come back: of many small ones, some soon have no page in use.
+std::size_t small_region(const Backend& backend) {
+  constexpr std::size_t most = std::size_t{16} << 20;
+  return std::min(most, backend.memory(Tier::host).limit / 64);
+}
+
+}  // namespace
+
 Result<std::unique_ptr<HostTier>> HostTier::open(const RuntimePlan& plan, Backend& backend) {
   TERRACE_ASSIGN(OpenedStore opened, open_store(plan));
   std::unique_ptr<HostTier> tier(
       new HostTier(backend, plan.options.below_host.host_bytes / plan.block_bytes()));
-  TERRACE_ASSIGN(tier->pages_,
-                 offload::HostPagePool::create(backend, {.page_bytes = plan.block_bytes()}));
-  if (opened.store != nullptr || opened.daemon != nullptr) {
+  const bool has_store = opened.store != nullptr || opened.daemon != nullptr;
+  offload::HostPageOptions pages{.page_bytes = plan.block_bytes()};
+  if (has_store) pages.region_bytes = small_region(backend);
+  TERRACE_ASSIGN(tier->pages_, offload::HostPagePool::create(backend, pages));
+  if (has_store) {
     tier->mover_ = std::make_unique<offload::PageMover>(
         *tier->pages_, offload::PageMoverOptions{.store = opened.store,
                                                  .owner = opened.owner,
@@ -69,7 +81,7 @@ Result<std::unique_ptr<HostTier>> HostTier::open(const RuntimePlan& plan, Backen
 
 void HostTier::follow_limit() noexcept {
   if (!has_store()) return;
-  // Regions seldom come back, and indexes and buffers need memory, too.
+  // Indexes and buffers need memory, too. Where they need more than the rest, rows leave.
   const std::size_t bytes = backend_.memory(Tier::host).limit / 4 * 3;
   pages_->set_bytes_max(bytes);
   filling_pages_ = std::min(pages_limit_, bytes / pages_->page_bytes()) / 4 * 3;

@@ -1,6 +1,7 @@
 #include "reclaimer.hpp"
 
 #include <algorithm>
+#include <span>
 
 #include "terrace/core/bytes.hpp"
 
@@ -37,13 +38,13 @@ void Reclaimer::note_use(MemoryHolder& sequence) {
   sequence.last_used_ = ++uses_;
 }
 
-Status Reclaimer::make_room(MemoryHolder& requester, FunctionRef<Status()> reserve) {
+Status Reclaimer::make_room(MemoryHolder& requester, FunctionRef<Status()> reserve, HostRoom room) {
   Status reserved = make_spare_room(reserve);
   for (;;) {
     if (lacks(Tier::device, reserved)) {
       if (!spill(requester)) return reserved;
     } else if (lacks(Tier::host, reserved) && host_.mover() != nullptr) {
-      const Status sent = send_rows_away(requester);
+      const Status sent = send_rows_away(requester, room);
       if (!sent) return tl::unexpected(reserved.error().while_doing(sent.error().message()));
     } else {
       return reserved;
@@ -66,7 +67,10 @@ Result<std::byte*> Reclaimer::take_block(MemoryHolder& requester) {
 Status Reclaimer::make_spare_room(FunctionRef<Status()> reserve) {
   Status reserved = reserve();
   // Once: what a failed try gives back to the pools could be trimmed for ever.
-  if (lacks(Tier::host, reserved) && pools_.steps.release()) reserved = reserve();
+  if (lacks(Tier::host, reserved)) {
+    const bool released = pools_.steps.release();
+    if (host_.pages().trim() > 0 || released) reserved = reserve();
+  }
   if (lacks(Tier::device, reserved) && pools_.trim()) reserved = reserve();
   return reserved;
 }
@@ -79,7 +83,7 @@ bool Reclaimer::exceeds_limit(Tier tier) const noexcept {
 Status Reclaimer::shrink(Tier tier) {
   const auto take = [&](MemoryHolder& other) {
     if (tier == Tier::device) return spill_if_idle(other);
-    return other.may_send_rows_away() && other.send_rows_away(/*patient=*/false).value_or(0) > 0;
+    return other.may_send_rows_away() && other.send_rows_away({}).value_or(0) > 0;
   };
   bool may_take = tier == Tier::device || host_.mover() != nullptr;
   do {
@@ -99,10 +103,27 @@ bool Reclaimer::spill(MemoryHolder& requester) {
   return spilled;
 }
 
-Status Reclaimer::send_rows_away(MemoryHolder& requester) {
+bool Reclaimer::clear_region(MemoryHolder& requester) {
+  // Some have pages that cannot leave now: the newest of a sequence, or those of a step.
+  constexpr std::size_t tries = 8;
+  const std::vector<std::uint32_t> sparse = host_.pages().sparse_regions();
+  const auto clear = [&](std::uint32_t region) {
+    const RowsToSend rows{.region = region};
+    std::size_t left = requester.send_rows_away(rows).value_or(0);
+    take_from_other(&requester, [&](MemoryHolder& other) {
+      if (other.may_send_rows_away()) left += other.send_rows_away(rows).value_or(0);
+      return false;  // go on with the next one
+    });
+    return left > 0 && host_.pages().trim() > 0;
+  };
+  return std::ranges::any_of(std::span(sparse).first(std::min(sparse.size(), tries)), clear);
+}
+
+Status Reclaimer::send_rows_away(MemoryHolder& requester, HostRoom room) {
+  if (room == HostRoom::any && clear_region(requester)) return {};
   Status refused = fail(Errc::out_of_memory, "all rows on the host are in use");
   const auto send = [&](MemoryHolder& sequence, bool patient) {
-    const Result<std::size_t> sent = sequence.send_rows_away(patient);
+    const Result<std::size_t> sent = sequence.send_rows_away({.patient = patient});
     if (!sent) refused = tl::unexpected(sent.error());
     return sent.value_or(0) > 0;
   };

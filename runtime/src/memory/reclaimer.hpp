@@ -9,10 +9,15 @@
 //   on the host the sequence's own pages that work reads, once that work is done, then those of the
 //   others
 //
+// Memory of pages comes back by regions: for other memory, as an index's, the pages of a region
+// that has few of them leave first.
+//
 // The pages of a sequence in a step are, after its own, those of the step's other sequences.
 #pragma once
 
+#include <cstdint>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "host_tier.hpp"
@@ -21,6 +26,18 @@
 #include "terrace/core/function_ref.hpp"
 
 namespace terrace {
+
+/// The memory that lacks on the host.
+enum class HostRoom : std::uint8_t {
+  any,
+  pages,  ///< of rows: each page that leaves is room
+};
+
+/// Pages that are to leave the host.
+struct RowsToSend {
+  bool patient = false;                   ///< waits for work that reads some
+  std::optional<std::uint32_t> region{};  ///< all that lie there; none = a batch
+};
 
 /// A sequence, as others see it that look for memory. They hold its mutex while they take some.
 class MemoryHolder {
@@ -37,9 +54,9 @@ class MemoryHolder {
 
   /// Whether no step is under way that will read pages.
   [[nodiscard]] virtual bool may_send_rows_away() const noexcept = 0;
-  /// Sends a batch of pages that no work reads to the store below the host; a `patient` call waits
-  /// for work that reads some. Returns how many have left. Errors: those of the store.
-  virtual Result<std::size_t> send_rows_away(bool patient) = 0;
+  /// Sends pages that no work reads to the store below the host. Returns how many have left.
+  /// Errors: those of the store.
+  virtual Result<std::size_t> send_rows_away(const RowsToSend& rows) = 0;
 
   std::mutex mutex;  ///< held by every call of the sequence
 
@@ -66,7 +83,8 @@ class Reclaimer {
 
   /// Tries `reserve` until it finds room, or nothing can be spared. `requester` is in a call of its
   /// own. Errors: those of `reserve`.
-  Status make_room(MemoryHolder& requester, FunctionRef<Status()> reserve);
+  Status make_room(MemoryHolder& requester, FunctionRef<Status()> reserve,
+                   HostRoom room = HostRoom::any);
   /// Returns a device block, taking one from a sequence that can spare it where memory has run out.
   /// Errors: out_of_memory naming the limit and what to do.
   Result<std::byte*> take_block(MemoryHolder& requester);
@@ -80,9 +98,11 @@ class Reclaimer {
   /// Makes a sequence give up one block that it can spare, the requester first. Returns whether
   /// there was such a block.
   bool spill(MemoryHolder& requester);
-  /// Makes a sequence send pages of rows to the store below the host, the requester first. Errors:
-  /// those of the store; out_of_memory where no page can leave.
-  Status send_rows_away(MemoryHolder& requester);
+  /// Makes a sequence send pages of rows to the store below the host, the requester first; `room`:
+  /// what lacks. Errors: those of the store; out_of_memory where no page can leave.
+  Status send_rows_away(MemoryHolder& requester, HostRoom room);
+  /// Has the pages of a region leave, which all can. Returns whether there was such a region.
+  bool clear_region(MemoryHolder& requester);
   /// Calls for sequences in no call of theirs, those first that were used longest ago, until `take`
   /// returns true. Returns whether it did.
   bool take_from_other(const MemoryHolder* requester, FunctionRef<bool(MemoryHolder&)> take);

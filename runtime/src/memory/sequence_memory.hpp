@@ -17,8 +17,8 @@ class SequenceMemory {
 
   /// Tries `reserve` again after each block or page that some sequence could spare. It may lose
   /// this sequence's own blocks: `reserve` must place blocks last, after all calls that can fail.
-  Status make_room(FunctionRef<Status()> reserve) const {
-    return reclaimer_.make_room(holder_, reserve);
+  Status make_room(FunctionRef<Status()> reserve, HostRoom room = HostRoom::any) const {
+    return reclaimer_.make_room(holder_, reserve, room);
   }
   /// As make_room(), but without taking anything from sequences.
   Status make_spare_room(FunctionRef<Status()> reserve) const {

@@ -201,7 +201,10 @@ void LayerRows::list_idle(std::size_t blocks, std::vector<IdlePage>& idle) {
     const bool is_stored = stored_[block] != offload::StoredPage::none;
     if (lease_ended && is_stored && mover_->is_adopted(stored_[block])) forget_stored(block);
     if (stored_[block] == offload::StoredPage::none && !mover_->has_store()) continue;
-    idle.push_back({.rows = this, .block = block, .wanted = wanted_[block]});
+    idle.push_back({.rows = this,
+                    .block = block,
+                    .wanted = wanted_[block],
+                    .region = pages_.pages()[block].region});
   }
 }
 

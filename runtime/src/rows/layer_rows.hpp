@@ -103,6 +103,7 @@ class LayerRows {
     LayerRows* rows = nullptr;
     std::uint32_t block = 0;
     std::uint64_t wanted = 0;
+    std::uint32_t region = 0;  ///< of the host's pages, that it lies in
   };
   /// Adds the blocks among the first `blocks` that are on the host, and that are not pinned there;
   /// where pages can go nowhere, those that were adopted. Adopted pages whose lease has ended count

@@ -18,10 +18,11 @@ Status SequenceRows::check_pages(std::size_t length) const {
 Status SequenceRows::reclaiming_for(std::size_t length, FunctionRef<Status()> reserve) const {
   // Pages taken for a prompt that is then refused would stay with the pool, and could fill all
   // memory.
-  return memory_.make_room([&]() -> Status {
+  const auto reserve_all = [&]() -> Status {
     TERRACE_TRY(check_pages(length));
     return reserve();
-  });
+  };
+  return memory_.make_room(reserve_all, HostRoom::pages);
 }
 
 Status SequenceRows::reserve_positions(std::size_t length) {
@@ -180,33 +181,43 @@ void SequenceRows::leave() noexcept {
   company_ = nullptr;
 }
 
-Result<std::size_t> SequenceRows::send_away(std::size_t count, bool patient) {
-  const Result<std::size_t> own = send_own_away(count, patient);
-  if (company_ == nullptr || own.value_or(0) > 0) return own;
+Result<std::size_t> SequenceRows::send_away(const RowsToSend& rows) {
+  const std::size_t count = rows.region ? SIZE_MAX : offload::PageMover::batch_pages;
+  const Result<std::size_t> own = send_own_away(rows, count);
+  if (company_ == nullptr || (!rows.region && own.value_or(0) > 0)) return own;
   for (SequenceRows* const other : *company_) {
     if (other == this) continue;
-    const Result<std::size_t> sent = other->send_own_away(count, patient);
-    if (sent.value_or(0) > 0) return sent;
+    const Result<std::size_t> sent = other->send_own_away(rows, count);
+    if (!rows.region && sent.value_or(0) > 0) return sent;
   }
   return own;
 }
 
-Result<std::size_t> SequenceRows::send_own_away(std::size_t count, bool patient) {
+Result<std::size_t> SequenceRows::send_own_away(const RowsToSend& rows, std::size_t count) {
   // The last block may still be written.
   const std::size_t full = progress_.length() / plan_.block_tokens();
-  const Deadline all(patient ? work_.deadline : Duration{});
+  const Deadline all(rows.patient ? work_.deadline : Duration{});
   std::vector<LayerRows::IdlePage> idle;
   for (const auto& layer : layers_) {
     if (layer->pages_are_unread(all.left())) layer->rows.list_idle(full, idle);
   }
+  std::erase_if(idle, [&](const LayerRows::IdlePage& page) {
+    return rows.region && page.region != *rows.region;
+  });
   if (idle.size() > count) {
     const auto last = idle.begin() + static_cast<std::ptrdiff_t>(count);
     std::ranges::nth_element(idle, last, {}, &LayerRows::IdlePage::wanted);
     idle.erase(last, idle.end());
   }
-  TERRACE_ASSIGN(const LayerRows::Departure departure, LayerRows::send_away(idle));
-  work_.counters.store.written += departure.written * plan_.block_bytes();
-  return departure.left;
+  std::size_t left = 0;
+  for (std::span<const LayerRows::IdlePage> rest = idle; !rest.empty();) {
+    const std::size_t batch = std::min(rest.size(), offload::PageMover::batch_pages);
+    TERRACE_ASSIGN(const LayerRows::Departure departure, LayerRows::send_away(rest.first(batch)));
+    work_.counters.store.written += departure.written * plan_.block_bytes();
+    left += departure.left;
+    rest = rest.subspan(batch);
+  }
+  return left;
 }
 
 void SequenceRows::send_excess_away() {
@@ -216,7 +227,7 @@ void SequenceRows::send_excess_away() {
     const std::size_t pages = memory_.host.pages().pages_in_use();
     if (pages <= limit) return;
     const std::size_t count = std::min(pages - limit, offload::PageMover::batch_pages);
-    if (send_own_away(count, /*patient=*/false).value_or(0) == 0) return;
+    if (send_own_away({}, count).value_or(0) == 0) return;
   }
 }
 

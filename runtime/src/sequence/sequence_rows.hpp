@@ -58,11 +58,11 @@ class SequenceRows {
   void join(Company& company);
   void leave() noexcept;
 
-  /// Sends up to `count` pages to the store, those first that were wanted longest ago: its own, or
-  /// where none can leave, those of another one of its company. Layers with work under way keep
-  /// theirs; a `patient` call waits for that work, for all layers until the deadline. Returns how
-  /// many have left. Errors: those of the store.
-  Result<std::size_t> send_away(std::size_t count, bool patient);
+  /// Sends pages to the store: a batch, those first that were wanted longest ago, of its own, or
+  /// where none can leave, of another one of its company; of a region, all of them. Layers with
+  /// work under way keep theirs; a `patient` call waits for that work, for all layers until the
+  /// deadline. Returns how many have left. Errors: those of the store.
+  Result<std::size_t> send_away(const RowsToSend& rows);
   /// Sends pages away as long as more are on the host than are to be, and as this sequence has some
   /// that can leave now.
   void send_excess_away();
@@ -91,7 +91,8 @@ class SequenceRows {
   /// out_of_memory naming host.memory.
   [[nodiscard]] Status check_pages(std::size_t length) const;
   void note_load(std::span<const Loading> loaded) const;
-  Result<std::size_t> send_own_away(std::size_t count, bool patient);
+  /// Sends up to `count` pages of its own.
+  Result<std::size_t> send_own_away(const RowsToSend& rows, std::size_t count);
 
   const RuntimePlan& plan_;
   const SequenceProgress& progress_;

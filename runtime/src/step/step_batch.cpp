@@ -148,7 +148,8 @@ Status StepBatch::bring(std::span<Member* const> members) {
   }
   const TimePoint begin = runtime_.backend->clock().now();
   const SequenceMemory& memory = members.front()->participant->memory();
-  const Status brought = memory.make_room([&] { return LayerRows::bring(arrivals_); });
+  const Status brought =
+      memory.make_room([&] { return LayerRows::bring(arrivals_); }, HostRoom::pages);
   for (Member* const one : members) {
     if (!one->status) continue;
     one->status = one->participant->named(one->participant->note_arrivals(arrivals_, begin));

@@ -32,7 +32,7 @@ class Holder final : public MemoryHolder {
     return true;
   }
   [[nodiscard]] bool may_send_rows_away() const noexcept override { return false; }
-  Result<std::size_t> send_rows_away(bool) override { return 0; }
+  Result<std::size_t> send_rows_away(const RowsToSend&) override { return 0; }
 
   bool idle = true;
 

@@ -63,6 +63,9 @@ class HostPagePool {
   /// Gives regions without a page in use back to the backend; returns their bytes.
   std::size_t trim() noexcept;
 
+  /// Returns the regions with pages in use, those first that have the fewest.
+  [[nodiscard]] std::vector<std::uint32_t> sparse_regions() const;
+
   /// Adds a reference.
   void share(PageHandle page) noexcept;
 
