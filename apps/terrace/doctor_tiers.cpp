@@ -104,7 +104,7 @@ CheckResult check_servers(const Config& config) {
     offload::RemoteStoreOptions options;
     TERRACE_ASSIGN(options.server, offload::RemoteServer::parse(url));
     options.deadline = patience;
-    const std::string first = options.server.addresses.front().text();
+    std::string first = options.server.addresses.front().text();
     TERRACE_ASSIGN(std::shared_ptr<Store> store, offload::RemoteStore::open(options));
     const auto page = offload::StoreCalls(store, patience).read(PageKey{});
     // No such page is the answer of a server that is well.

@@ -137,6 +137,7 @@ void print_advice(const Sizing& sizing, const SizeQuery& query) {
   const TierSize& tier = sizing.of(binds.front());
   if (tier.is_enough(query.sequences)) {
     std::vector<std::string_view> full;
+    full.reserve(binds.size());
     for (const Tier one : binds) full.push_back(limit_name(one));
     print_out("{}: {} sequences fit; full first: {}\n", sizing.policy, *tier.fits,
               fmt::join(full, ", "));

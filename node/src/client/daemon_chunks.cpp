@@ -219,6 +219,7 @@ Result<tiers::Published> DaemonChunks::publish(const tiers::PublishRequest& requ
   auto* const held = dynamic_cast<Held*>(lease.held());
   TERRACE_ASSERT(held != nullptr);
   std::vector<DaemonPartBytes> bytes;
+  bytes.reserve(parts.size());
   for (const tiers::PartBytes& part : parts) {
     bytes.push_back({.name = part.name, .bytes = part.bytes});
   }

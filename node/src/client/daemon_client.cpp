@@ -193,6 +193,7 @@ Result<std::vector<DaemonCounter>> DaemonClient::stats() {
   TERRACE_TRY(turn.connect());
   TERRACE_ASSIGN(const auto reply, turn.call<wire::StatsReply>(wire::Kind::stats, wire::Nothing{}));
   std::vector<DaemonCounter> counters;
+  counters.reserve(reply.counters.size());
   for (const wire::Counter& each : reply.counters) {
     counters.push_back({.name = each.name, .value = each.value});
   }

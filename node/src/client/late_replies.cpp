@@ -1,5 +1,6 @@
 // Replies that nobody waits for any more, and leases and reservations that nobody wants.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "client_link.hpp"
@@ -90,7 +91,8 @@ void ClientLink::release(std::uint64_t epoch, std::uint64_t lease) noexcept {
 }
 
 bool ClientLink::note_mass(double mass) noexcept {
-  const auto millionths = static_cast<std::uint64_t>(std::clamp(mass, 0.0, 1.0) * 1e6 + 0.5);
+  const auto millionths =
+      static_cast<std::uint64_t>(std::llround(std::clamp(mass, 0.0, 1.0) * 1e6));
   const std::uint64_t epoch = epoch_.load();
   return epoch != 0 && tell({.epoch = epoch, .kind = wire::Kind::note_mass, .number = millionths});
 }

@@ -40,6 +40,7 @@ Result<std::vector<tiers::PartBytes>> copy_parts(const MemoryFile& memory,
 /// Errors   as tiers::Manifest::create, before any byte was written
 Status check_parts(const wire::Reserve& message) {
   std::vector<tiers::Part> parts;
+  parts.reserve(message.parts.size());
   for (const wire::SizedPart& part : message.parts) {
     parts.push_back({.name = part.name, .bytes = part.bytes});
   }

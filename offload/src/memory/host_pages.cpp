@@ -102,6 +102,7 @@ std::vector<std::uint32_t> HostPagePool::sparse_regions() const {
   }
   std::ranges::stable_sort(uses, {}, &Use::pages);
   std::vector<std::uint32_t> regions;
+  regions.reserve(uses.size());
   for (const Use& use : uses) regions.push_back(use.region);
   return regions;
 }

@@ -89,7 +89,7 @@ AddressLookUp::~AddressLookUp() {
 }
 
 std::shared_ptr<AddressLookUp> AddressLookUp::begin(const RemoteAddress& address,
-                                                    std::function<void()> done) {
+                                                    const std::function<void()>& done) {
   auto state = std::make_shared<State>();
   const std::shared_ptr<AddressLookUp> begun(new AddressLookUp(state));
   if (auto number = look_up(address, AI_NUMERICHOST | AI_NUMERICSERV)) {

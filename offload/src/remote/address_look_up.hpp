@@ -24,7 +24,7 @@ class AddressLookUp {
   /// Starts to look a host up; a host that is a number needs no name server. `done` is called
   /// once, by any thread, when there is an answer.
   [[nodiscard]] static std::shared_ptr<AddressLookUp> begin(const RemoteAddress& address,
-                                                            std::function<void()> done);
+                                                            const std::function<void()>& done);
 
   /// Waits for nothing: a look-up that has no answer goes on by itself.
   ~AddressLookUp();

@@ -25,7 +25,7 @@ NvmeStore::~NvmeStore() {
 Result<StoreTicket> NvmeStore::do_submit(std::span<PageRequest> batch,
                                          const BatchOptions& options) {
   TERRACE_TRY(check_process());
-  TERRACE_ASSIGN(const StoreTicket ticket, worker_->batches().submit(batch, options));
+  TERRACE_ASSIGN(StoreTicket ticket, worker_->batches().submit(batch, options));
   worker_->wake();
   return ticket;
 }

@@ -241,7 +241,7 @@ void NvmeStore::Worker::begin(Work work) {
     case PageVerb::erase:
       return begin_erase(std::move(work));
     case PageVerb::find:
-      return begin_find(std::move(work));
+      return begin_find(work);
   }
   finish(work, fail(Errc::invalid_argument, "store nvme: no such verb"));
 }
@@ -306,7 +306,7 @@ void NvmeStore::Worker::begin_drop(Work work) {
   changes_.push_back({.record = {.key = key}, .work = std::move(work), .outcome = corrupt});
 }
 
-void NvmeStore::Worker::begin_find(Work work) {
+void NvmeStore::Worker::begin_find(const Work& work) {
   PageRequest& request = *work.request;
   const StoredPage* const page = container_->directory().find(request.key);
   request.bytes = page == nullptr ? 0 : page->bytes;

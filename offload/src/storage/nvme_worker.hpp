@@ -85,7 +85,7 @@ class NvmeStore::Worker {
   void begin_put(Work work);
   void begin_erase(Work work);
   void begin_drop(Work work);
-  void begin_find(Work work);
+  void begin_find(const Work& work);
   void send(Passage passage, FileTransfer::Direction direction);
   /// Frees the extent reserved by a failed put.
   void take_back(const Passage& passage);

@@ -142,6 +142,7 @@ void RingQueue::register_memory(std::span<const std::span<std::byte>> memory) {
   const bool one_by_one = io_uring_register_buffers_sparse(&ring_, count) == 0;  // kernel 5.19
   if (!one_by_one) {
     std::vector<iovec> all;
+    all.reserve(pieces.size());
     for (const auto& piece : pieces) all.push_back({piece.data(), piece.size()});
     if (io_uring_register_buffers(&ring_, all.data(), count) != 0) return;
   }

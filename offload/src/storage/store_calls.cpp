@@ -42,7 +42,7 @@ Status StoreCalls::carry_out(StoreBatch& batch) {
 
 Result<std::shared_ptr<const StoreBatch>> StoreCalls::start(StoreBatch batch) {
   forget_ended();
-  const auto started = std::make_shared<StoreBatch>(std::move(batch));
+  auto started = std::make_shared<StoreBatch>(std::move(batch));
   TERRACE_ASSIGN(started->ticket, store_->submit(started->requests, started->options));
   const std::lock_guard lock(mutex_);
   under_way_.push_back(started);
@@ -53,6 +53,7 @@ Result<std::vector<std::size_t>> StoreCalls::sizes_of(std::span<const PageKey> k
   StoreBatch batch{.requests = requests_for(PageVerb::find, keys)};
   if (!keys.empty()) TERRACE_TRY(carry_out(batch));
   std::vector<std::size_t> sizes;
+  sizes.reserve(keys.size());
   for (const PageRequest& request : batch.requests) {
     sizes.push_back(request.status ? request.bytes : 0);
   }

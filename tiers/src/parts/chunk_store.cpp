@@ -74,6 +74,7 @@ Status ChunkStore::write(const Manifest& manifest,
 Result<std::vector<Result<Manifest>>> ChunkStore::manifests(std::span<const ChunkKey> chunks) {
   TERRACE_ASSIGN(const auto pages, calls_.read_all(manifest_keys(chunks)));
   std::vector<Result<Manifest>> manifests;
+  manifests.reserve(chunks.size());
   for (std::size_t i = 0; i < chunks.size(); ++i) {
     manifests.push_back(pages[i] ? Manifest::read(chunks[i], *pages[i])
                                  : tl::unexpected(pages[i].error()));
