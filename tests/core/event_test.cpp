@@ -11,7 +11,7 @@ namespace {
 
 TEST(Event, IsNotSetUntilSomebodySetsIt) {
   const Event event;
-  const Event same = event;
+  const Event same = event;  // NOLINT(performance-unnecessary-copy-initialization): of one state
   EXPECT_FALSE(event.is_set());
   const Status waited = event.wait(Duration{});
   ASSERT_FALSE(waited);

@@ -16,7 +16,7 @@ std::string shown(nb::handle object) {
   constexpr std::size_t most = 40;
   const nb::object text = nb::steal(PyObject_Repr(object.ptr()));
   if (!text.is_valid()) PyErr_Clear();
-  const std::string read = text.is_valid() ? nb::cast<std::string>(text) : std::string();
+  std::string read = text.is_valid() ? nb::cast<std::string>(text) : std::string();
   if (!read.empty() && read.size() <= most && read.find('\n') == std::string::npos) return read;
   return "of type " + nb::cast<std::string>(nb::str(nb::type_name(object.type())));
 }

@@ -47,6 +47,8 @@ Result<Mapping> Mapping::of(const Descriptor& file, std::uint64_t bytes, bool ma
   void* const data = ::mmap(nullptr, bytes, may_write ? PROT_READ | PROT_WRITE : PROT_READ,
                             MAP_SHARED, file.get(), 0);
   if (data == MAP_FAILED) return no_memory("a mapping", bytes);
+  // Advice alone: a client sees huge pages as such only where it asks for them, too.
+  static_cast<void>(::madvise(data, bytes, MADV_HUGEPAGE));
   return Mapping(static_cast<std::byte*>(data), bytes);
 }
 

@@ -80,9 +80,9 @@ class ChunkService final : private tiers::TenantLimits {
   [[nodiscard]] static std::uint64_t bytes_in_memory(const tiers::Manifest& chunk) noexcept {
     return sizeof chunk + chunk.parts().size() * sizeof(tiers::Part);
   }
-  [[nodiscard]] Result<std::vector<std::byte>> read(const tiers::Manifest& manifest,
-                                                    const tiers::Part& part) {
-    return library_->read(manifest, part);
+  [[nodiscard]] Result<std::vector<Result<std::vector<std::byte>>>> read(
+      std::span<const tiers::PartOfChunk> parts) {
+    return library_->read_parts(parts);
   }
   /// Leases a chunk, by its key in the library, if it is there.
   [[nodiscard]] tiers::ChunkLease lease(const Tenant& tenant, const tiers::ChunkKey& key);

@@ -32,6 +32,12 @@ struct Reservation {
   TimePoint until = {};
 };
 
+/// A part whose bytes are to come into memory. The look-up has the chunk's description.
+struct PartToLoad {
+  PooledPart* to = nullptr;
+  tiers::PartOfChunk from = {};
+};
+
 /// A request to read parts that is not answered yet.
 struct PendingRead {
   std::uint64_t session = 0;
@@ -39,6 +45,7 @@ struct PendingRead {
   std::uint64_t lease = 0;
   std::vector<wire::PlacedPart> parts = {};
   std::vector<std::shared_ptr<PoolSegment>> segments = {};  ///< of the parts
+  std::vector<PartToLoad> loads = {};                       ///< that nobody has begun to load
   std::size_t loading = 0;
 };
 
@@ -109,11 +116,11 @@ class Session {
   /// Places one part of a read, or says by its status why it cannot be.
   Status place(const std::shared_ptr<PendingRead>& pending, ClientLease& lease, std::size_t number,
                const wire::WantedPart& wanted);
-  [[nodiscard]] Result<PooledPart*> pooled(const ClientLease& lease,
-                                           const tiers::Manifest& manifest,
-                                           const tiers::Part& part);
-  void load(const ClientLease& lease, PooledPart& part, const tiers::Manifest& manifest,
-            const tiers::Part& description);
+  /// Returns a part in memory; a new one is added to those that are to be loaded.
+  [[nodiscard]] Result<PooledPart*> pooled(const ClientLease& lease, const tiers::PartOfChunk& part,
+                                           std::vector<PartToLoad>& loads);
+  /// Has parts of a lease loaded, many with one wait for the disk.
+  void load(const ClientLease& lease, std::span<const PartToLoad> parts);
   void end_loading(const std::shared_ptr<PendingRead>& pending, std::size_t number,
                    PooledPart& part, const Status& loaded);
   void answer_read(PendingRead& pending);

@@ -6,6 +6,32 @@
 #include "session_jobs.hpp"
 
 namespace terrace::node {
+namespace {
+
+/// Reads parts into memory; returns how each went.
+std::vector<Status> load_now(ChunkService& chunks, std::span<const PartToLoad> parts) {
+  std::vector<tiers::PartOfChunk> wanted;
+  wanted.reserve(parts.size());
+  for (const PartToLoad& part : parts) wanted.push_back(part.from);
+  const auto read = chunks.read(wanted);
+  std::vector<Status> loaded;
+  loaded.reserve(parts.size());
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    Status& status = loaded.emplace_back();
+    if (read && (*read)[i]) {
+      const std::vector<std::byte>& bytes = *(*read)[i];
+      std::memcpy(PartPool::memory_of(*parts[i].to).data(), bytes.data(), bytes.size());
+      continue;
+    }
+    const Error& why = read ? (*read)[i].error() : read.error();
+    // The chunk has this part: the file lost it. The client has asked for nothing wrong.
+    status = why.code == Errc::invalid_argument ? Status(fail(Errc::corrupt, "{}", why.message()))
+                                                : Status(tl::unexpected(why));
+  }
+  return loaded;
+}
+
+}  // namespace
 
 Status Session::read(std::uint64_t request, const wire::Read& message) {
   if (message.parts.size() > wire::read_parts_max) {
@@ -25,6 +51,7 @@ Status Session::read(std::uint64_t request, const wire::Read& message) {
     const Status placed = place(pending, *lease, i, message.parts[i]);
     if (!placed) pending->parts[i].status = wire::status_of(placed.error().code);
   }
+  load(*lease, std::exchange(pending->loads, {}));
   node_.tell_retired();
   if (--pending->loading == 0) answer_read(*pending);
   return {};
@@ -38,7 +65,7 @@ Status Session::place(const std::shared_ptr<PendingRead>& pending, ClientLease& 
   const tiers::Manifest& manifest = lease.found->run[wanted.chunk];
   const tiers::Part* const description = manifest.find(wanted.name);
   if (description == nullptr) return fail(Errc::invalid_argument, "the chunk has no such part");
-  TERRACE_ASSIGN(PooledPart* const part, pooled(lease, manifest, *description));
+  TERRACE_ASSIGN(PooledPart* const part, pooled(lease, {&manifest, description}, pending->loads));
   if (lease.parts.insert(part).second) {
     node_.pool.hold(*part);
     held_bytes_ += part->bytes;
@@ -61,10 +88,12 @@ Status Session::place(const std::shared_ptr<PendingRead>& pending, ClientLease& 
   return {};
 }
 
-Result<PooledPart*> Session::pooled(const ClientLease& lease, const tiers::Manifest& manifest,
-                                    const tiers::Part& description) {
-  const PartKey key{
-      .chunk = manifest.chunk(), .part = description.name, .checksum = description.checksum};
+Result<PooledPart*> Session::pooled(const ClientLease& lease, const tiers::PartOfChunk& wanted,
+                                    std::vector<PartToLoad>& loads) {
+  const tiers::Part& description = *wanted.part;
+  const PartKey key{.chunk = wanted.manifest->chunk(),
+                    .part = description.name,
+                    .checksum = description.checksum};
   PooledPart* part = node_.pool.find(key);
   const bool is_held = part != nullptr && lease.parts.contains(part);
   const std::uint64_t limit = node_.options.client.bytes;
@@ -73,30 +102,33 @@ Result<PooledPart*> Session::pooled(const ClientLease& lease, const tiers::Manif
   }
   if (part == nullptr) {
     TERRACE_ASSIGN(part, node_.pool.add(key, tenant_.digest, description.bytes));
-    load(lease, *part, manifest, description);
+    loads.push_back({.to = part, .from = wanted});
   }
   return part;
 }
 
-void Session::load(const ClientLease& lease, PooledPart& part, const tiers::Manifest& manifest,
-                   const tiers::Part& description) {
-  NodeState& node = node_;
-  // The look-up is shared, so that its chunks stay until they have been read.
-  node_.workers.start(
-      number_, [&node, found = lease.found, &part, &manifest, &description]() -> Ending {
-        const Result<std::vector<std::byte>> bytes = node.chunks.read(manifest, description);
-        Status loaded;
-        if (bytes) {
-          std::memcpy(PartPool::memory_of(part).data(), bytes->data(), bytes->size());
-        } else {
-          loaded = tl::unexpected(bytes.error());
-          // The chunk has this part: the file lost it. The client has asked for nothing wrong.
-          if (bytes.error().code == Errc::invalid_argument) {
-            loaded = fail(Errc::corrupt, "{}", bytes.error().message());
-          }
-        }
-        return [&node, &part, found, loaded] { node.pool.settle(part, loaded); };
-      });
+void Session::load(const ClientLease& lease, std::span<const PartToLoad> parts) {
+  while (!parts.empty()) {
+    // As much as keeps a disk busy, so that other clients' jobs do not wait for long.
+    constexpr std::uint64_t job_bytes = std::uint64_t{4} << 20;
+    std::size_t count = 0;
+    for (std::uint64_t bytes = 0; count < parts.size() && bytes < job_bytes; ++count) {
+      bytes += parts[count].to->bytes;
+    }
+    const auto some = parts.first(count);
+    parts = parts.subspan(count);
+    NodeState& node = node_;
+    // The look-up is shared, so that its chunks stay until they have been read.
+    node_.workers.start(
+        number_,
+        [&node, found = lease.found, loads = std::vector(some.begin(), some.end())]() -> Ending {
+          std::vector<Status> loaded = load_now(node.chunks, loads);
+          return [&node, found, loads, loaded = std::move(loaded)] {
+            for (std::size_t i = 0; i < loads.size(); ++i)
+              node.pool.settle(*loads[i].to, loaded[i]);
+          };
+        });
+  }
 }
 
 void Session::end_loading(const std::shared_ptr<PendingRead>& pending, std::size_t number,

@@ -258,6 +258,15 @@ Result<std::vector<std::byte>> ChunkLibrary::read(const Manifest& manifest, cons
   return bytes;
 }
 
+Result<std::vector<Result<std::vector<std::byte>>>> ChunkLibrary::read_parts(
+    std::span<const PartOfChunk> parts) {
+  TERRACE_ASSIGN(auto read, chunks_.read_parts(parts));
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (!read[i]) drop(parts[i].manifest->chunk(), read[i].error());
+  }
+  return read;
+}
+
 Result<Published> ChunkLibrary::publish(const PublishRequest& request, std::vector<PartBytes> parts,
                                         ChunkLease& lease) {
   auto held = std::make_shared<std::vector<PartBytes>>(std::move(parts));

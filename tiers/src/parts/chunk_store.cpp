@@ -120,23 +120,40 @@ Result<std::vector<std::byte>> ChunkStore::read(const Manifest& manifest, const 
   return bytes;
 }
 
-Result<std::vector<PartBytes>> ChunkStore::read_all(const Manifest& manifest) {
-  const auto parts = std::make_shared<std::vector<PartBytes>>();
-  offload::StoreBatch batch{.requests = {}, .memory = parts};
-  for (const Part& part : manifest.parts()) {
-    parts->push_back({.name = part.name, .bytes = std::vector<std::byte>(part.bytes)});
-    std::vector<std::byte>& bytes = parts->back().bytes;
+Result<std::vector<Result<std::vector<std::byte>>>> ChunkStore::read_parts(
+    std::span<const PartOfChunk> parts) {
+  const auto memory = std::make_shared<std::vector<std::vector<std::byte>>>();
+  memory->reserve(parts.size());
+  offload::StoreBatch batch{.requests = {}, .memory = memory};
+  for (const PartOfChunk& one : parts) {
+    std::vector<std::byte>& bytes = memory->emplace_back(one.part->bytes);
     batch.requests.push_back({.verb = PageVerb::get,
-                              .key = page_key(manifest.chunk(), part.name),
+                              .key = page_key(one.manifest->chunk(), one.part->name),
                               .data = bytes.data(),
                               .bytes = bytes.size()});
   }
   TERRACE_TRY(calls_.carry_out(batch));
-  for (std::size_t i = 0; i < parts->size(); ++i) {
-    TERRACE_TRY(batch.requests[i].status);
-    TERRACE_TRY(check_part(manifest, manifest.parts()[i], (*parts)[i].bytes));
+  std::vector<Result<std::vector<std::byte>>> read;
+  read.reserve(parts.size());
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    Status status = batch.requests[i].status;
+    if (status) status = check_part(*parts[i].manifest, *parts[i].part, (*memory)[i]);
+    read.push_back(status ? Result<std::vector<std::byte>>(std::move((*memory)[i]))
+                          : tl::unexpected(status.error()));
   }
-  return std::move(*parts);
+  return read;
+}
+
+Result<std::vector<PartBytes>> ChunkStore::read_all(const Manifest& manifest) {
+  std::vector<PartOfChunk> all;
+  for (const Part& part : manifest.parts()) all.push_back({&manifest, &part});
+  TERRACE_ASSIGN(auto read, read_parts(all));
+  std::vector<PartBytes> parts;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    TERRACE_ASSIGN(std::vector<std::byte> bytes, std::move(read[i]));
+    parts.push_back({.name = all[i].part->name, .bytes = std::move(bytes)});
+  }
+  return parts;
 }
 
 std::vector<PageKey> ChunkStore::pages_of(const ChunkKey& chunk, std::span<const PartName> parts) {

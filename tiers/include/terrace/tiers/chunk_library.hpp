@@ -130,6 +130,10 @@ class ChunkLibrary final : public ChunkKeeper, public std::enable_shared_from_th
   /// Returns the bytes of a part of a leased chunk. A damaged chunk is dropped. Errors: those of
   /// ChunkStore::read.
   [[nodiscard]] Result<std::vector<std::byte>> read(const Manifest& manifest, const Part& part);
+  /// Returns the bytes of parts of leased chunks, read at once. Damaged chunks are dropped. Errors:
+  /// those of ChunkStore::read_parts.
+  [[nodiscard]] Result<std::vector<Result<std::vector<std::byte>>>> read_parts(
+      std::span<const PartOfChunk> parts);
 
   /// A chunk that was written goes to the lower store, too, without a wait. Look-ups of a chunk
   /// that found no room say so.

@@ -36,6 +36,12 @@ struct ChunkRun {
   std::optional<Error> end = {};
 };
 
+/// A part that is to be read. The manifest has to stay.
+struct PartOfChunk {
+  const Manifest* manifest = nullptr;
+  const Part* part = nullptr;
+};
+
 /// Threads  safe from any thread
 class ChunkStore {
  public:
@@ -66,6 +72,12 @@ class ChunkStore {
   ///
   /// Errors   corrupt: other bytes; those of the store
   [[nodiscard]] Result<std::vector<std::byte>> read(const Manifest& manifest, const Part& part);
+
+  /// Returns the bytes of parts, of one or of many chunks, read at once.
+  ///
+  /// Errors   not_ready past the deadline. Errors of a part: as read()
+  [[nodiscard]] Result<std::vector<Result<std::vector<std::byte>>>> read_parts(
+      std::span<const PartOfChunk> parts);
 
   /// Returns all parts of a chunk, read at once.
   ///
