@@ -162,8 +162,8 @@ TEST_F(DaemonChunks, ClientsCannotWriteToWhatTheyRead) {
   const DaemonLookUp found = find(*client_, keys);
   const DaemonPartRequest wanted{.name = rows};
   const auto read = client_->read(found.lease, {&wanted, 1}).value();
-  const auto place = reinterpret_cast<std::uintptr_t>(read[0]->data());
-  auto* const page = reinterpret_cast<void*>(place / 4096 * 4096);
+  auto* const first = const_cast<std::byte*>(read[0]->data());
+  auto* const page = first - reinterpret_cast<std::uintptr_t>(first) % 4096;
   EXPECT_NE(::mprotect(page, 4096, PROT_READ | PROT_WRITE), 0);
   EXPECT_EQ(::mprotect(page, 4096, PROT_READ), 0);
 }
