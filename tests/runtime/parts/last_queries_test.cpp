@@ -34,7 +34,8 @@ class LastQueriesOf : public ::testing::Test {
     ASSERT_EQ(run.first, end - tokens);
     ASSERT_EQ(run.queries.size(), tokens * 4);
     for (std::size_t i = 0; i < run.queries.size(); ++i) {
-      ASSERT_EQ(run.queries[i], static_cast<float>(run.first + i / 4));
+      const std::size_t token = run.first + i / 4;
+      ASSERT_EQ(run.queries[i], static_cast<float>(token));
     }
   }
 
