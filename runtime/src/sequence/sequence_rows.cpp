@@ -220,6 +220,11 @@ Result<std::size_t> SequenceRows::send_own_away(const RowsToSend& rows, std::siz
   return left;
 }
 
+void SequenceRows::relieve_host() {
+  send_excess_away();
+  copy_ahead();
+}
+
 void SequenceRows::send_excess_away() {
   if (memory_.host.mover() == nullptr) return;
   const std::size_t limit = memory_.host.pages_limit();

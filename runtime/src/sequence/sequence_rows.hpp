@@ -63,13 +63,9 @@ class SequenceRows {
   /// work under way keep theirs; a `patient` call waits for that work, for all layers until the
   /// deadline. Returns how many have left. Errors: those of the store.
   Result<std::size_t> send_away(const RowsToSend& rows);
-  /// Sends pages away as long as more are on the host than are to be, and as this sequence has some
-  /// that can leave now.
-  void send_excess_away();
-
-  /// Where host memory is filling, starts to copy full blocks to the store, which then leave
-  /// without a write. Nobody waits.
-  void copy_ahead();
+  /// Sends pages away that exceed the host's, as far as they can leave now, and copies those ahead
+  /// that will soon have to leave.
+  void relieve_host();
 
   /// Forgets the blocks after the first `blocks`.
   void trim(std::size_t blocks);
@@ -93,6 +89,12 @@ class SequenceRows {
   void note_load(std::span<const Loading> loaded) const;
   /// Sends up to `count` pages of its own.
   Result<std::size_t> send_own_away(const RowsToSend& rows, std::size_t count);
+  /// Sends pages away as long as more are on the host than are to be, and as this sequence has some
+  /// that can leave now.
+  void send_excess_away();
+  /// Where host memory is filling, starts to copy full blocks to the store, which then leave
+  /// without a write. Nobody waits.
+  void copy_ahead();
 
   const RuntimePlan& plan_;
   const SequenceProgress& progress_;

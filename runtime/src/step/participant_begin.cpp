@@ -55,8 +55,7 @@ Status Participant::begin_tokens(std::size_t tokens, LentStepMemory& memory) {
   if (may_index_prompt(*prepared)) {
     TERRACE_TRY(parts_.recovering(parts_.indexes.prompt.begin(progress_.prompt().end)));
   }
-  parts_.rows.send_excess_away();
-  parts_.rows.copy_ahead();
+  parts_.rows.relieve_host();
   if (const Status reserved = reserve(memory); !reserved) {
     const bool lacks_memory = reserved.error().code == Errc::out_of_memory;
     if (!parts_.indexes.prompt.is_under_way() || !lacks_memory) return reserved;

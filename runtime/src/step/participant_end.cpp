@@ -84,8 +84,7 @@ Status Participant::conclude(std::size_t accepted, Duration patience) {
   progress_.end_step();
   // The step itself is done. A failure here comes again, and is reported, when the next one begins.
   static_cast<void>(prepare_next());
-  parts_.rows.send_excess_away();
-  parts_.rows.copy_ahead();
+  parts_.rows.relieve_host();
   // Prompts that attend exactly have records of their own.
   if (exact_ && prompt_) {
     work_.journal.pass_over(work_.counters.bytes.index);
