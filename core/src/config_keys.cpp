@@ -328,7 +328,7 @@ constexpr std::array keys{
     ConfigKey{.name = "cache.granularity",
               .kind = choice,
               .default_text = "block",
-              .words = "block|cluster",
+              .words = "block|cluster|row",
               .meaning = "unit that is cached and evicted"},
     ConfigKey{.name = "cache.tokens",
               .kind = integer,

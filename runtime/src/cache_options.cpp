@@ -8,7 +8,15 @@
 namespace terrace {
 
 std::string_view to_string(CacheGranularity granularity) noexcept {
-  return granularity == CacheGranularity::cluster ? "cluster" : "block";
+  switch (granularity) {
+    case CacheGranularity::cluster:
+      return "cluster";
+    case CacheGranularity::row:
+      return "row";
+    case CacheGranularity::block:
+      break;
+  }
+  return "block";
 }
 
 std::size_t cluster_slot_rows(const KvShape& shape, std::size_t block_tokens) noexcept {
@@ -18,7 +26,7 @@ std::size_t cluster_slot_rows(const KvShape& shape, std::size_t block_tokens) no
 
 std::size_t cache_slot_tokens(CacheGranularity granularity, const KvShape& shape,
                               std::size_t block_tokens) noexcept {
-  if (granularity == CacheGranularity::block) return block_tokens;
+  if (granularity != CacheGranularity::cluster) return block_tokens;
   return cluster_slot_rows(shape, block_tokens) / shape.kv_heads;
 }
 

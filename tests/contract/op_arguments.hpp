@@ -74,6 +74,8 @@ class OpArguments : public ::testing::Test {
             .id_stride = 10,
             .resident = blocks(),
             .cached = {room<std::uint32_t>(), table(), 64},
+            .slots = {.count = 64, .each = room<RowSlot>(), .calls = room<std::uint32_t>()},
+            .slot_counts = room<RowSlotCounts>(),
             .staging = room<std::byte>(),
             .rows = room<std::byte*>(),
             .missed = room<MissedRow>(),

@@ -128,8 +128,19 @@ TEST_F(OpArguments, OfResolveRows) {
        {[](Op& o) { o.seen = as<std::uint32_t>(o.missed); }, "missed must not overlap seen"},
        {[](Op& o) { o.seen_epoch = o.seen + 127; }, "seen must not overlap seen_epoch"},
        {[](Op& o) { o.seen_epoch = o.missed_count; }, "missed_count must not overlap seen_epoch"}});
+  expect_refused<Op>(op, {{[](Op& o) { o.cached.numbers = nullptr; }, "numbers"},
+                          {[](Op& o) { o.cached.block_rows = 63; }, "of each KV head"},
+                          {[](Op& o) { o.slots.count = absurd; }, "slots must be below"},
+                          {[](Op& o) { o.slots.each = nullptr; }, "slots.each"},
+                          {[](Op& o) { o.slots.calls = nullptr; }, "slots.calls"},
+                          {[](Op& o) { o.slot_counts = nullptr; }, "slot_counts"},
+                          {[](Op& o) { o.slots.each = as<RowSlot>(o.slots.calls); },
+                           "slots.each must not overlap slots.calls"},
+                          {[](Op& o) { o.slots.calls = o.missed_count; },
+                           "missed_count must not overlap slots.calls"}});
   Op without = op;
   without.cached = {};
+  without.slots = {};
   without.seen = nullptr;
   EXPECT_TRUE(validate(without).has_value()) << "no row is cached, no head misses what another did";
   EXPECT_TRUE(

@@ -35,6 +35,8 @@ Scenario random_scenario(Rng& rng) {
   const auto layout = policy->index_layout(options.shape);
   if (layout && layout->chunk_clusters > 0 && rng.below(2) == 0) {
     options.cache.granularity = CacheGranularity::cluster;
+  } else if (rng.below(2) == 0) {
+    options.cache.granularity = CacheGranularity::row;
   }
   options.placement = rng.below(2) == 0 ? Placement::offload : Placement::resident_first;
   options.index_residency = rng.below(2) == 0 ? IndexResidency::device : IndexResidency::host;

@@ -93,6 +93,17 @@ TEST(Draft, OfPoliciesWithClustersHasTheBitsOfDecodingWithACacheOfClusters) {
   }
 }
 
+TEST(Draft, HasTheBitsOfDecodingWithACacheOfRows) {
+  for (const std::string& policy : testing::selecting_policies()) {
+    SCOPED_TRACE(policy);
+    Scenario scenario;
+    scenario.runtime.policy = policy;
+    scenario.runtime.cache.tokens = 64;
+    scenario.runtime.cache.granularity = CacheGranularity::row;
+    expect_as_token_by_token(scenario, 300, 4, random_counts(30, 4, 11));
+  }
+}
+
 TEST(Draft, KeepsOnlyTheRowsThatWereAccepted) {
   for (const std::string& policy : testing::selecting_policies()) {
     SCOPED_TRACE(policy);

@@ -53,17 +53,24 @@ TEST_P(EachPhase, FailedStepCanBeRepeatedAndChangesNothing) {
   drive.expect_all_rows_right();
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Step, EachPhase,
-    ::testing::Values(Fault{Phase::select}, Fault{Phase::fetch}, Fault{Phase::attend},
-                      Fault{Phase::update}, Fault{Phase::offload}, Fault{Phase::refill},
-                      Fault{Phase::index}, Fault{Phase::fetch, CacheGranularity::cluster},
-                      Fault{Phase::update, CacheGranularity::cluster},
-                      Fault{Phase::refill, CacheGranularity::cluster}),
-    [](const auto& fault) {
-      const bool clusters = fault.param.granularity == CacheGranularity::cluster;
-      return std::string(to_string(fault.param.phase)) + (clusters ? "_of_clusters" : "");
-    });
+INSTANTIATE_TEST_SUITE_P(Step, EachPhase,
+                         ::testing::Values(Fault{Phase::select}, Fault{Phase::fetch},
+                                           Fault{Phase::attend}, Fault{Phase::update},
+                                           Fault{Phase::offload}, Fault{Phase::refill},
+                                           Fault{Phase::index},
+                                           Fault{Phase::fetch, CacheGranularity::cluster},
+                                           Fault{Phase::update, CacheGranularity::cluster},
+                                           Fault{Phase::refill, CacheGranularity::cluster},
+                                           Fault{Phase::fetch, CacheGranularity::row},
+                                           Fault{Phase::attend, CacheGranularity::row},
+                                           Fault{Phase::offload, CacheGranularity::row}),
+                         [](const auto& fault) {
+                           std::string name(to_string(fault.param.phase));
+                           if (fault.param.granularity == CacheGranularity::cluster)
+                             name += "_of_clusters";
+                           if (fault.param.granularity == CacheGranularity::row) name += "_of_rows";
+                           return name;
+                         });
 
 TEST(Faults, AFailedPromptCanBeGivenAgain) {
   const Scenario scenario;

@@ -149,6 +149,12 @@ TEST(MemoryNeed, OfASmallCacheOfClustersIsThatOfItsTablesToo) {
   expect_said(life);
 }
 
+TEST(MemoryNeed, OfASmallCacheOfRowsIsThatOfItsTablesToo) {
+  MemoryLife life{.scenario = memory_scenario("wave"), .prompts = {5'000}, .piece = 512};
+  life.scenario.runtime.cache = {.granularity = CacheGranularity::row, .tokens = 64};
+  expect_said(life);
+}
+
 TEST(MemoryNeed, OfNoTokenIsSaidOfOne) {
   const auto runtime = memory_scenario("pqcache").open();
   const NeedQuery one{.tokens = 500};

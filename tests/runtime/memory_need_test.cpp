@@ -98,6 +98,8 @@ TEST_P(MemoryNeedOf, ALifeWithAllRowsIsThatWhichItTakes) {
 TEST_P(MemoryNeedOf, ALifeWithACacheIsThatWhichItTakes) {
   scenario_.runtime.cache = {};
   expect_pieces_said("blocks");
+  scenario_.runtime.cache.granularity = CacheGranularity::row;
+  expect_pieces_said("rows");
   if (!has_clusters()) return;
   scenario_.runtime.cache.granularity = CacheGranularity::cluster;
   expect_pieces_said("clusters");

@@ -60,7 +60,9 @@ Scenario with_retrieval(Rng& rng, std::size_t number) {
   options.policy = policies[number % policies.size()].name;
   const auto policy = policies::make_retrieval_policy(options.policy, options.retrieval).value();
   const bool clusters = policy->index_layout(options.shape)->chunk_clusters > 0;
-  if (!clusters) options.cache.granularity = CacheGranularity::block;
+  if (!clusters && options.cache.granularity == CacheGranularity::cluster) {
+    options.cache.granularity = CacheGranularity::block;
+  }
   choose_settings(options, rng);
   return scenario;
 }

@@ -27,7 +27,8 @@ std::vector<StepOutput> alone(const Scenario& scenario, std::size_t sequence, st
 class EachPolicyInABatch : public testing::OfEachPolicy {};
 
 TEST_P(EachPolicyInABatch, GivesTheBitsThatItGivesAlone) {
-  for (const CacheGranularity granularity : {CacheGranularity::block, CacheGranularity::cluster}) {
+  for (const auto granularity :
+       {CacheGranularity::block, CacheGranularity::cluster, CacheGranularity::row}) {
     for (const Placement placement : {Placement::offload, Placement::resident_first}) {
       Scenario scenario = scenario_;
       scenario.runtime.placement = placement;

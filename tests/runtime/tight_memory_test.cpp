@@ -171,6 +171,9 @@ Scenario random_scenario(Rng& rng) {
                    .granularity = clusters && rng.below(2) != 0 ? CacheGranularity::cluster
                                                                 : CacheGranularity::block,
                    .tokens = 24 + 8 * rng.below(40)};
+  if (options.cache.policy == "lru" && rng.below(3) == 0) {
+    options.cache.granularity = CacheGranularity::row;
+  }
   if (rng.below(3) == 0) options.placement = Placement::resident_first;
   return scenario;
 }

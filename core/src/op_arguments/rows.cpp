@@ -24,6 +24,22 @@ Status require_target(std::string_view name, const StoreRows& op) {
   return {};
 }
 
+/// Where rows are kept, all that this takes is there.
+Status require_slots(std::string_view op, const ResolveRows& resolve) {
+  const RowSlots& slots = resolve.slots;
+  if (slots.count == 0) return {};
+  const CachedRows& cached = resolve.cached;
+  const std::size_t heads = resolve.shape.kv_heads;
+  return require(op, {{slots.count < limit / heads, "slots must be below 2^32"},
+                      {cached.numbers != nullptr && cached.blocks != nullptr,
+                       "slots need the blocks and numbers of cached rows"},
+                      {cached.block_rows > 0 && cached.block_rows % heads == 0,
+                       "blocks of slots must have as many rows of each KV head"},
+                      {slots.each != nullptr, "slots.each must be given"},
+                      {slots.calls != nullptr, "slots.calls must be given"},
+                      {resolve.slot_counts != nullptr, "slot_counts must be given"}});
+}
+
 /// Lists of no entries name no rows: what says where rows are may be missing.
 Status require_resolvable(std::string_view op, const ResolveRows& resolve) {
   TERRACE_TRY(require_shape(op, resolve.shape));
@@ -58,6 +74,9 @@ struct ResolveViews {
   View missed_count;
   View seen;
   View seen_epoch;
+  View slots;
+  View calls;
+  View slot_counts;
 
   explicit ResolveViews(const ResolveRows& op) {
     const std::size_t lists = list_count(op.shape, op.scope);
@@ -68,9 +87,21 @@ struct ResolveViews {
     rows = {"rows", range_of(op.rows, entries)};
     missed = {"missed", range_of(op.missed, entries)};
     missed_count = {"missed_count", range_of(op.missed_count, 1)};
+    add_slots(op);
     if (op.scope != ListScope::query_head || op.seen == nullptr) return;
     seen = {"seen", range_of(op.seen, times(op.shape.kv_heads, op.seen_stride))};
     seen_epoch = {"seen_epoch", range_of(op.seen_epoch, 1)};
+  }
+
+ private:
+  void add_slots(const ResolveRows& op) {
+    if (op.slots.count == 0) return;
+    const auto heads = static_cast<std::uint32_t>(op.shape.kv_heads);
+    const auto last = static_cast<std::uint32_t>(op.slots.count - 1);
+    const std::size_t rows = slot_number(op.shape, op.cached, heads - 1, last);
+    slots = {"slots.each", range_of(op.slots.each, rows)};
+    calls = {"slots.calls", range_of(op.slots.calls, heads)};
+    slot_counts = {"slot_counts", range_of(op.slot_counts, heads)};
   }
 };
 
@@ -97,11 +128,12 @@ Status validate(const StoreRows& op) {
 Status validate(const ResolveRows& op) {
   constexpr std::string_view name = "resolve_rows";
   TERRACE_TRY(require_resolvable(name, op));
+  TERRACE_TRY(require_slots(name, op));
   const ResolveViews views(op);
-  return require_apart(
-      name,
-      {views.staging, views.rows, views.missed, views.missed_count, views.seen, views.seen_epoch},
-      {views.ids, views.id_count});
+  return require_apart(name,
+                       {views.staging, views.rows, views.missed, views.missed_count, views.seen,
+                        views.seen_epoch, views.slots, views.calls, views.slot_counts},
+                       {views.ids, views.id_count});
 }
 
 Status validate(const FetchRows& op) {

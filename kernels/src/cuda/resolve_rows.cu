@@ -9,6 +9,7 @@
 #include "device/calls.cuh"
 #include "device/launch_kernel.cuh"
 #include "device/row_place.cuh"
+#include "device/row_slots.cuh"
 #include "terrace/kernels/cuda/ops.hpp"
 
 namespace terrace::kernels::cuda {
@@ -38,22 +39,22 @@ __host__ __device__ constexpr std::uint32_t places_of(const ResolveRows& op) {
   return static_cast<std::uint32_t>(list_count(op.shape, op.scope) * op.id_stride);
 }
 
-/// Returns the address of a row in device memory, or null.
-__device__ std::byte* find_row(const ResolveRows& op, std::uint32_t position) {
-  std::byte* const row = row_place(op.shape, op.resident, blockIdx.x, position);
-  if (row != nullptr || op.cached.numbers == nullptr) return row;
-  const std::uint32_t number = *cached_number(op.shape, op.cached, blockIdx.x, position);
-  return number == 0 ? nullptr : cached_place(op.shape, op.cached, number);
-}
-
 /// The work of a block.
 class HeadResolver {
  public:
   using Scan = BlockScan<threads>;
+  using Slots = HeadSlots<threads>;
+  struct Shared {
+    Scan::Shared scan;
+    Slots::Shared slots;
+    std::uint32_t reserved;  ///< places among the missed rows
+  };
 
-  __device__ HeadResolver(const ResolveRows& op, const Scratch& scratch)
+  __device__ HeadResolver(const ResolveRows& op, const Scratch& scratch, Shared& shared)
       : op_(op),
         scratch_(scratch),
+        shared_(shared),
+        scan_(shared.scan),
         remembers_(op.scope == ListScope::query_head && op.seen != nullptr) {
     if (!remembers_) return;
     epoch_ = *op.seen_epoch;
@@ -65,28 +66,14 @@ class HeadResolver {
   }
 
   /// Finds all rows of the head's lists. Every thread of the block calls it.
-  __device__ void resolve(Scan& scan, std::uint32_t& reserved) const {
-    const unsigned lists = lists_of_head(op_);
-    for (unsigned list = blockIdx.x * lists; list < (blockIdx.x + 1) * lists; ++list) {
-      const unsigned count = op_.id_count[list];
-      for (unsigned first = 0; first < count; first += threads) {
-        const unsigned i = first + threadIdx.x;
-        const std::size_t place = list * op_.id_stride + i;
-        const std::uint32_t position = i < count ? op_.ids[place] : 0;
-        bool missed = false;
-        if (i < count) {
-          std::byte* row = find_row(op_, position);
-          if (row == nullptr) row = stage(place, position, missed);
-          op_.rows[place] = row;
-        }
-        unsigned misses = 0;
-        const unsigned rank = scan.exclusive_sum(missed ? 1 : 0, misses);
-        if (threadIdx.x == 0) reserved = atomicAdd(scratch_.misses, misses);
-        __syncthreads();
-        if (missed) op_.missed[reserved + rank] = {position, blockIdx.x, op_.rows[place]};
-        __syncthreads();  // the next list sees what this one has seen
-      }
-    }
+  __device__ void resolve() {
+    if (op_.slots.count > 0) return resolve_into_slots();
+    for_each_place([&](std::size_t place, bool is_one) {
+      const bool is_missed = is_one && !find(place);
+      const bool first = is_missed && is_first(place);
+      if (is_missed) op_.rows[place] = staged(place);
+      note_missed(place, first);
+    });
   }
 
   /// Returns true to one thread of the block that ends last, which then publishes.
@@ -106,20 +93,101 @@ class HeadResolver {
   }
 
  private:
+  /// Calls visit(place, whether the thread has one) in every thread, for the places of the head's
+  /// lists in their order. A list sees what the one before has done.
+  template <typename Visit>
+  __device__ void for_each_place(Visit visit) const {
+    const unsigned lists = lists_of_head(op_);
+    for (unsigned list = blockIdx.x * lists; list < (blockIdx.x + 1) * lists; ++list) {
+      const unsigned count = op_.id_count[list];
+      for (unsigned first = 0; first < count; first += threads) {
+        const unsigned i = first + threadIdx.x;
+        visit(list * op_.id_stride + i, i < count);
+        __syncthreads();
+      }
+    }
+  }
+
+  /// Missed rows get slots, once it is known how many there are, and which slots are not free.
+  __device__ void resolve_into_slots() {
+    Slots slots(op_, shared_.slots);
+    unsigned missed = 0;
+    for_each_place([&](std::size_t place, bool is_one) {
+      unsigned all = 0;
+      scan_.exclusive_sum(is_one && !find(place, &slots) && is_first(place) ? 1 : 0, all);
+      missed += all;
+    });
+    slots.make_room(scan_, missed);
+    missed = 0;
+    for_each_place([&](std::size_t place, bool is_one) {
+      const bool is_missed = is_one && op_.rows[place] == nullptr;
+      const bool first = is_missed && is_first(place);
+      unsigned all = 0;
+      const unsigned rank = missed + scan_.exclusive_sum(first ? 1 : 0, all);
+      missed += all;
+      if (is_missed) {
+        std::byte* const slot = first ? slots.admit(rank, op_.ids[place]) : cached_row(place);
+        op_.rows[place] = slot != nullptr ? slot : staged(place);
+      }
+      note_missed(place, first);
+    });
+    slots.finish();
+  }
+
+  /// Notes where the row of a place is in device memory, or null. Returns whether it is there.
+  __device__ bool find(std::size_t place, Slots* slots = nullptr) const {
+    std::byte* row = row_place(op_.shape, op_.resident, blockIdx.x, op_.ids[place]);
+    if (row == nullptr) {
+      row = cached_row(place);
+      if (row != nullptr && slots != nullptr) slots->note_found(number_at(place));
+    }
+    op_.rows[place] = row;
+    return row != nullptr;
+  }
+
+  /// Returns the number of a place's row among the cached ones, or 0.
+  [[nodiscard]] __device__ std::uint32_t number_at(std::size_t place) const {
+    if (op_.cached.numbers == nullptr) return 0;
+    return *cached_number(op_.shape, op_.cached, blockIdx.x, op_.ids[place]);
+  }
+  [[nodiscard]] __device__ std::byte* cached_row(std::size_t place) const {
+    const std::uint32_t number = number_at(place);
+    return number == 0 ? nullptr : cached_place(op_.shape, op_.cached, number);
+  }
+
+  /// Whether no list before this one has missed the row of a place.
+  __device__ bool is_first(std::size_t place) const {
+    if (!remembers_) return true;
+    std::uint32_t* const entry = seen(op_.ids[place]);
+    const std::uint32_t own = epoch_ + 1 + static_cast<std::uint32_t>(place);
+    if (*entry <= epoch_) *entry = own;
+    return *entry == own;
+  }
+
+  /// Returns the staging row of a missed row, which the first list that misses it stages.
+  [[nodiscard]] __device__ std::byte* staged(std::size_t place) const {
+    const std::size_t first = remembers_ ? std::size_t{*seen(op_.ids[place])} - epoch_ - 1 : place;
+    return op_.staging + first * op_.shape.row_bytes();
+  }
+
+  /// Adds the row of a place to those that are to be fetched, if it was missed.
+  __device__ void note_missed(std::size_t place, bool missed) {
+    unsigned misses = 0;
+    const unsigned rank = scan_.exclusive_sum(missed ? 1 : 0, misses);
+    if (threadIdx.x == 0) shared_.reserved = atomicAdd(scratch_.misses, misses);
+    __syncthreads();
+    if (!missed) return;
+    op_.missed[shared_.reserved + rank] = {op_.ids[place], blockIdx.x, op_.rows[place]};
+  }
+
   [[nodiscard]] __device__ std::uint32_t* seen(std::uint32_t position) const {
     return op_.seen + static_cast<std::size_t>(blockIdx.x) * op_.seen_stride + position;
   }
 
-  /// Returns the staging row of a missed row; `first` = no list has missed it before.
-  __device__ std::byte* stage(std::size_t place, std::uint32_t position, bool& first) const {
-    const std::uint32_t entry = remembers_ ? *seen(position) : 0;
-    first = !remembers_ || entry <= epoch_;
-    if (first && remembers_) *seen(position) = epoch_ + 1 + static_cast<std::uint32_t>(place);
-    return op_.staging + (first ? place : std::size_t{entry} - epoch_ - 1) * op_.shape.row_bytes();
-  }
-
   const ResolveRows& op_;
   const Scratch& scratch_;
+  Shared& shared_;
+  Scan scan_;
   bool remembers_;           ///< whether lists of this head may want the same row
   std::uint32_t epoch_ = 0;  ///< entries of `seen` up to it are old
 };
@@ -128,12 +196,10 @@ class HeadResolver {
 template <unsigned capacity>
 __global__ void resolve(const Calls<ResolveRows, capacity> __grid_constant__ calls,
                         std::uint32_t* scratch_memory) {
-  __shared__ HeadResolver::Scan::Shared scan_shared;
-  __shared__ std::uint32_t reserved;
-  HeadResolver::Scan scan(scan_shared);
+  __shared__ HeadResolver::Shared shared;
   const Scratch scratch(scratch_memory, calls.call());
-  const HeadResolver resolver(calls.of_block(), scratch);
-  resolver.resolve(scan, reserved);
+  HeadResolver resolver(calls.of_block(), scratch, shared);
+  resolver.resolve();
   if (resolver.ends_last()) resolver.publish();
 }
 

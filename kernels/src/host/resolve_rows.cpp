@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "row_slots.hpp"
 #include "terrace/kernels/row_address.hpp"
 #include "terrace/kernels/rows.hpp"
 
@@ -44,28 +45,79 @@ class SeenMisses {
   bool active_;
 };
 
+/// The lists of one KV head.
+class HeadResolver {
+ public:
+  HeadResolver(const ResolveRows& op, std::uint32_t head, SeenMisses& seen) noexcept
+      : op_(op),
+        head_(head),
+        first_list_(head * lists_per_kv_head(op.shape, op.scope)),
+        end_list_(first_list_ + lists_per_kv_head(op.shape, op.scope)),
+        seen_(seen),
+        slots_(op, head) {}
+
+  /// Finds the rows; those that are missed come after `misses` others.
+  void resolve(std::uint32_t& misses) {
+    const std::uint32_t before = misses;
+    for (std::size_t list = first_list_; list < end_list_; ++list) {
+      for (std::size_t i = 0; i < op_.id_count[list]; ++i) {
+        resolve_place(list * op_.id_stride + i, misses);
+      }
+    }
+    if (slots_.admit({op_.missed + before, misses - before}) > 0) {
+      point_to_slots();
+    }
+    slots_.finish();
+  }
+
+ private:
+  void resolve_place(std::size_t place, std::uint32_t& misses) {
+    const std::uint32_t position = op_.ids[place];
+    std::byte*& row = op_.rows[place];
+    row = row_address(op_.shape, op_.resident, head_, position);
+    if (row == nullptr) row = find_cached(position);
+    if (row == nullptr) row = seen_.find(head_, position);
+    if (row != nullptr) return;
+    row = op_.staging + place * op_.shape.row_bytes();
+    op_.missed[misses] = {.position = position, .head = head_, .target = row};
+    seen_.remember(head_, position, misses++);
+  }
+
+  [[nodiscard]] std::byte* find_cached(std::uint32_t position) noexcept {
+    const std::uint32_t number = cached_number(op_, head_, position);
+    if (number == 0) return nullptr;
+    slots_.note_found(number);
+    return cached_row(op_.shape, op_.cached, number);
+  }
+
+  /// Missed rows that have slots lie there, not in staging rows. Those found before stay.
+  void point_to_slots() noexcept {
+    for (std::size_t list = first_list_; list < end_list_; ++list) {
+      for (std::size_t i = 0; i < op_.id_count[list]; ++i) {
+        const std::size_t place = list * op_.id_stride + i;
+        const std::uint32_t position = op_.ids[place];
+        const std::uint32_t number = cached_number(op_, head_, position);
+        if (number == 0 || row_address(op_.shape, op_.resident, head_, position)) continue;
+        op_.rows[place] = cached_row(op_.shape, op_.cached, number);
+      }
+    }
+  }
+
+  const ResolveRows& op_;
+  std::uint32_t head_;
+  std::size_t first_list_;
+  std::size_t end_list_;
+  SeenMisses& seen_;
+  HeadSlots slots_;
+};
+
 }  // namespace
 
 void resolve_rows(const ResolveRows& op) {
-  const std::size_t lists = list_count(op.shape, op.scope);
-  const std::size_t group = lists_per_kv_head(op.shape, op.scope);
-  SeenMisses seen(op);
   std::uint32_t misses = 0;
-  for (std::size_t list = 0; list < lists; ++list) {
-    const std::size_t head = list / group;
-    for (std::size_t i = 0; i < op.id_count[list]; ++i) {
-      const std::size_t place = list * op.id_stride + i;
-      const std::uint32_t position = op.ids[place];
-      std::byte* row = find_row(op, head, position);
-      if (row == nullptr) row = seen.find(head, position);
-      if (row == nullptr) {
-        row = op.staging + place * op.shape.row_bytes();
-        op.missed[misses] = {
-            .position = position, .head = static_cast<std::uint32_t>(head), .target = row};
-        seen.remember(head, position, misses++);
-      }
-      op.rows[place] = row;
-    }
+  SeenMisses seen(op);
+  for (std::uint32_t head = 0; head < op.shape.kv_heads; ++head) {
+    HeadResolver(op, head, seen).resolve(misses);
   }
   seen.finish(misses);
   *op.missed_count = misses;

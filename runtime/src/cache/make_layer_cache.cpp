@@ -2,6 +2,7 @@
 
 #include "block_cache.hpp"
 #include "cluster_cache.hpp"
+#include "row_cache.hpp"
 
 namespace terrace {
 namespace {
@@ -14,8 +15,13 @@ class NoCache final : public LayerCache {};
 std::unique_ptr<LayerCache> make_layer_cache(const SequenceServices& services, Layer& layer,
                                              CacheScratch& scratch) {
   if (!services.plan.selects()) return std::make_unique<NoCache>();
-  if (services.plan.options.cache.granularity == CacheGranularity::cluster) {
-    return std::make_unique<ClusterCache>(services, layer, scratch);
+  switch (services.plan.options.cache.granularity) {
+    case CacheGranularity::row:
+      return std::make_unique<RowCache>(services, layer, scratch);
+    case CacheGranularity::cluster:
+      return std::make_unique<ClusterCache>(services, layer, scratch);
+    case CacheGranularity::block:
+      break;
   }
   return std::make_unique<BlockCache>(services, layer, scratch);
 }

@@ -35,11 +35,24 @@ std::size_t note_rows(const RowList& list, TokenRange cacheable, WantedRows& wan
 
 }  // namespace
 
-void SelectionCount::count(const Layer& layer, const RowUnits& units, SequenceCounters& counters) {
-  const SelectionBuffers lists = layer.token().selection.on_host();
+std::uint64_t SelectionCount::count_entries(const SelectionBuffers& lists,
+                                            SequenceCounters& counters) const {
   // Rests are counted once attention has found them (Participant::conclude).
   const RetrievalTraits& traits = plan_.traits();
   const bool counts_pseudo = traits.gives_pseudo_entries && !traits.estimates_rest;
+  std::uint64_t entries = 0;
+  for (std::size_t list = 0; list < plan_.lists(); ++list) {
+    entries += lists.counts[list];
+    if (counts_pseudo) counters.pseudo_entries += lists.pseudo_counts[list];
+  }
+  counters.attended += entries;
+  counters.bytes.demand += *lists.missed_count * plan_.shape().row_bytes();
+  counters.cache.rows_missed += *lists.missed_count;
+  return entries;
+}
+
+void SelectionCount::count(const Layer& layer, const RowUnits& units, SequenceCounters& counters) {
+  count_entries(layer.token().selection.on_host(), counters);
   rows_.begin(units.count, plan_.lists() * progress_.list_rows());
   if (plan_.group() > 1) {
     const std::size_t positions = layer.rows.blocks() * plan_.block_tokens();
@@ -48,12 +61,32 @@ void SelectionCount::count(const Layer& layer, const RowUnits& units, SequenceCo
     ++epoch_;
   }
   for (std::size_t list = 0; list < plan_.lists(); ++list) {
-    counters.attended += lists.counts[list];
-    if (counts_pseudo) counters.pseudo_entries += lists.pseudo_counts[list];
     counters.cache.rows_resident += count_list(layer, list, units);
   }
-  counters.bytes.demand += *lists.missed_count * plan_.shape().row_bytes();
-  counters.cache.rows_missed += *lists.missed_count;
+}
+
+void SelectionCount::count_slots(const Layer& layer, bool keeps, SequenceCounters& counters) {
+  const SelectionBuffers lists = layer.token().selection.on_host();
+  const std::uint32_t missed = *lists.missed_count;
+  RowSlotCounts sum;
+  for (std::size_t head = 0; keeps && head < plan_.shape().kv_heads; ++head) {
+    sum.found += lists.slots[head].found;
+    sum.admitted += lists.slots[head].admitted;
+    sum.evicted += lists.slots[head].evicted;
+  }
+  if (plan_.group() == 1) {
+    const std::uint64_t entries = count_entries(lists, counters);
+    counters.cache.rows_resident += entries - sum.found - missed;
+  } else {
+    count(layer, {.count = layer.rows.blocks(), .block_tokens = plan_.block_tokens()}, counters);
+  }
+  CacheCounters& cache = counters.cache;
+  cache.rows_hit += sum.found;
+  cache.blocks_hit += sum.found;
+  cache.blocks_missed += missed;
+  cache.admitted += sum.admitted;
+  cache.evicted += sum.evicted;
+  if (!plan_.options.cache.none()) cache.refused += missed - sum.admitted;
 }
 
 std::size_t SelectionCount::count_list(const Layer& layer, std::size_t list,

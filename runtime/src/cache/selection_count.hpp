@@ -13,6 +13,7 @@ class ClusterMembers;
 class Layer;
 class RuntimePlan;
 class SequenceProgress;
+struct SelectionBuffers;
 struct SequenceCounters;
 
 /// Rows belong to blocks of so many tokens, or to clusters.
@@ -30,10 +31,15 @@ class SelectionCount {
   /// Counts the layer's selection as the host has it: rows by unit here, all else in `counters`.
   void count(const Layer& layer, const RowUnits& units, SequenceCounters& counters);
 
+  /// Counts the layer's selection where the device keeps rows by itself. `keeps`: it had slots.
+  void count_slots(const Layer& layer, bool keeps, SequenceCounters& counters);
+
   /// The rows that are the cache's business.
   [[nodiscard]] WantedRows& rows() noexcept { return rows_; }
 
  private:
+  /// Counts entries of the layer's lists, and the rows that were missed. Returns the entries.
+  std::uint64_t count_entries(const SelectionBuffers& lists, SequenceCounters& counters) const;
   /// Returns how many rows of a list are no business of the cache.
   std::size_t count_list(const Layer& layer, std::size_t list, const RowUnits& units);
 

@@ -24,7 +24,9 @@ Status SequenceCache::reserve(std::size_t length) {
       return fitted;
     }
   }
-  for (const auto& layer : layers_) TERRACE_TRY(layer->cache->reserve(slots(), length));
+  for (const auto& layer : layers_) {
+    if (!plan_.is_dense(layer->number)) TERRACE_TRY(layer->cache->reserve(slots(), length));
+  }
   return {};
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "memory/reserve_buffer.hpp"
 #include "terrace/core/assert.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/runtime/cache_options.hpp"
@@ -61,30 +62,8 @@ Status ClusterSlots::reserve(Backend& backend, Queue& queue, const ClusterRoom& 
 }
 
 Status ClusterSlots::grow_numbers(Backend& backend, Queue& queue, const ClusterRoom& room) {
-  // By a quarter, so that decoding seldom comes here.
-  const std::size_t positions = room.positions + room.positions / 4 + 256;
-  const std::size_t bytes = positions * shape_.kv_heads * sizeof(std::uint32_t);
-  AllocationRequest request{.bytes = bytes, .purpose = Purpose::index};
-  TERRACE_ASSIGN(Buffer numbers, backend.allocate(request));
-  request.tier = Tier::host;
-  TERRACE_ASSIGN(Buffer zeros, backend.allocate(request));
-  std::memset(zeros.data(), 0, bytes);
-  const auto grow = [&]() -> Status {
-    const CopyExtent zero{numbers.data(), zeros.data(), bytes};
-    TERRACE_ASSIGN(Ticket grown, queue.copy(Phase::update, {&zero, 1}));
-    if (numbers_) {
-      const CopyExtent known{numbers.data(), numbers_.data(),
-                             positions_ * shape_.kv_heads * sizeof(std::uint32_t)};
-      TERRACE_ASSIGN(grown, queue.copy(Phase::update, {&known, 1}));
-    }
-    return wait(grown, room.deadline);
-  };
-  if (const Status grown = grow(); !grown) {
-    abandoned_.push_back(std::move(numbers));
-    abandoned_.push_back(std::move(zeros));
-    return grown;
-  }
-  numbers_ = std::move(numbers);
+  const std::size_t positions = with_room(room.positions);
+  TERRACE_TRY(numbers_.grow(backend, queue, positions * shape_.kv_heads, room.deadline));
   positions_ = positions;
   return {};
 }
@@ -212,7 +191,6 @@ void ClusterSlots::reset() noexcept {
   taken_.clear();
   next_slot_.clear();
   numbers_.reset();
-  zeros_.reset();
   sent_.reset();
   positions_ = 0;
   clears_ = false;
@@ -227,17 +205,15 @@ Status ClusterSlots::reserve_sent(Backend& backend, std::size_t changes) {
 
 Result<Ticket> ClusterSlots::flush(Backend& backend, Queue& queue, BlockTable source,
                                    const std::byte* staging) {
-  zeros_.reset();
-  if (clears_) {
-    TERRACE_ASSIGN(zeros_, backend.allocate({.bytes = numbers_.bytes(), .tier = Tier::host}));
-  }
+  numbers_.release_zeros();
   TERRACE_TRY(reserve_sent(backend, changes_.size()));
-  TERRACE_ASSIGN(Ticket done, blocks_.flush(queue));
+  Ticket done;
   if (clears_) {
-    std::memset(zeros_.data(), 0, numbers_.bytes());
-    const CopyExtent zero{numbers_.data(), zeros_.data(), numbers_.bytes()};
-    TERRACE_ASSIGN(done, queue.copy(Phase::update, {&zero, 1}));
+    TERRACE_ASSIGN(done, numbers_.clear(backend, queue));
     clears_ = false;
+  }
+  if (blocks_.changed()) {
+    TERRACE_ASSIGN(done, blocks_.flush(queue));
   }
   if (changes_.empty()) return done;
   std::memcpy(sent_.data(), changes_.data(), changes_.size() * sizeof(CachedRowChange));

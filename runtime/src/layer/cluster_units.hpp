@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "memory/device_words.hpp"
 #include "rows/pointer_table.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/core/function_ref.hpp"
@@ -130,7 +131,7 @@ class ClusterSlots {
   Result<Ticket> flush(Backend& backend, Queue& queue, BlockTable source, const std::byte* staging);
 
   [[nodiscard]] CachedRows rows() const noexcept {
-    return {.numbers = numbers_.as<std::uint32_t>(),
+    return {.numbers = numbers_.data(),
             .blocks = blocks_.data(),
             .block_rows = slots_per_block_ * slot_rows_};
   }
@@ -162,11 +163,9 @@ class ClusterSlots {
   std::vector<std::uint32_t> next_slot_;    ///< per slot: the next of its unit
   std::vector<std::uint32_t> first_slots_;  ///< per unit; none = it is not there
   std::uint32_t search_from_ = 0;           ///< slots below it are taken
-  Buffer numbers_;                          ///< device: CachedRows::numbers
+  DeviceWords numbers_;                     ///< CachedRows::numbers
   std::size_t positions_ = 0;               ///< that numbers_ has room for
-  Buffer zeros_;                            ///< host: what the table is cleared from
   Buffer sent_;                             ///< host: the changes under way
-  std::vector<Buffer> abandoned_;           ///< that copies past their deadline may still use
   std::vector<CachedRowChange> changes_;
   bool clears_ = false;
   bool needs_link_ = false;

@@ -1,5 +1,5 @@
 // The resident cache of one layer: copies of rows of the middle that stay in device memory.
-// Dropping any of them changes no output. Three kinds: none, blocks, clusters.
+// Dropping any of them changes no output. Four kinds: none, blocks, clusters, rows.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ class LayerCache {
   /// Null: the rows of all layers are fetched into one.
   [[nodiscard]] virtual std::byte* staging() const noexcept { return nullptr; }
   /// Blocks that filling the room for a sequence of `length` tokens would take from the pool of
-  /// clusters.
+  /// cached rows.
   [[nodiscard]] virtual std::size_t missing_blocks(std::size_t /*length*/) const { return 0; }
 
   // A step.
@@ -38,6 +38,8 @@ class LayerCache {
   /// Changes that the last step decided take effect for what is enqueued on `compute` from now on.
   virtual Status publish(Queue& /*compute*/) { return {}; }
   [[nodiscard]] virtual CachedRows rows() const noexcept { return {}; }
+  /// The slots of these rows that resolving a selection fills by itself.
+  [[nodiscard]] virtual RowSlots slots() const noexcept { return {}; }
   /// Counts what the layer's selection wanted, as the host has it now; decides what to keep and
   /// what to give up for it, and begins to copy.
   virtual Status take_step() { return {}; }

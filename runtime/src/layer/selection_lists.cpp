@@ -1,26 +1,37 @@
 #include "selection_lists.hpp"
 
+#include "plan/runtime_plan.hpp"
+
 namespace terrace {
 
-Status SelectionLists::reserve(Backend& backend, std::size_t lists, std::size_t rows) {
-  if (host_ && lists == lists_ && rows <= rows_) return {};
-  AllocationRequest request{.bytes = bytes_for(lists, rows), .purpose = Purpose::staging};
+SelectionSize selection_size(const RuntimePlan& plan, std::size_t rows) noexcept {
+  const bool has_slots = plan.caches(CacheGranularity::row);
+  return {
+      .lists = plan.lists(), .rows = rows, .slotted_heads = has_slots ? plan.shape().kv_heads : 0};
+}
+
+Status SelectionLists::reserve(Backend& backend, const SelectionSize& size) {
+  const bool fits = size.lists == size_.lists && size.rows <= size_.rows &&
+                    size.slotted_heads == size_.slotted_heads;
+  if (host_ && fits) return {};
+  AllocationRequest request{.bytes = size.bytes(), .purpose = Purpose::staging};
   TERRACE_ASSIGN(Buffer device, backend.allocate(request));
   request.tier = Tier::host;
   TERRACE_ASSIGN(host_, backend.allocate(request));
   device_ = std::move(device);
-  lists_ = lists;
-  rows_ = rows;
+  size_ = size;
   return {};
 }
 
 SelectionBuffers SelectionLists::parts_of(const Buffer& memory) const noexcept {
   auto* const words = memory.as<std::uint32_t>();
-  std::uint32_t* const counts = words + lists_ * rows_;
+  auto* const slots = reinterpret_cast<RowSlotCounts*>(words + size_.lists * size_.rows);
+  auto* const counts = reinterpret_cast<std::uint32_t*>(slots + size_.slotted_heads);
   return {.ids = words,
+          .slots = slots,
           .counts = counts,
-          .missed_count = counts + lists_,
-          .pseudo_counts = counts + lists_ + 1};
+          .missed_count = counts + size_.lists,
+          .pseudo_counts = counts + size_.lists + 1};
 }
 
 }  // namespace terrace

@@ -5,6 +5,7 @@
 #include "cluster_cache_need.hpp"
 #include "layer/selection_lists.hpp"
 #include "memory/reserve_buffer.hpp"
+#include "row_cache_need.hpp"
 #include "rows/pointer_table.hpp"
 #include "terrace/core/bytes.hpp"
 #include "terrace/runtime/step_room.hpp"
@@ -39,7 +40,8 @@ std::size_t DeviceNeed::select_workspace() const noexcept {
     bytes += (shape.kv_heads * room + 1) * sizeof(std::uint32_t);
   }
   // A cache of clusters takes over fetched rows, so that each layer fetches into its own memory.
-  bytes += listed_rows() * shape.row_bytes() * (caches_clusters() ? shape.layers : 1);
+  const bool of_layers = terms_.plan.caches(CacheGranularity::cluster);
+  bytes += listed_rows() * shape.row_bytes() * (of_layers ? shape.layers : 1);
   bytes += listed_rows() * (sizeof(std::byte*) + sizeof(MissedRow));
   if (traits.gives_logit_bias) bytes += listed_rows() * sizeof(float);
   return bytes + terms_.plan.policy->select_scratch_floats(shape, room) * sizeof(float);
@@ -48,7 +50,7 @@ std::size_t DeviceNeed::select_workspace() const noexcept {
 std::size_t DeviceNeed::selections() const noexcept {
   if (!terms_.may_select()) return 0;
   return terms_.shape().layers * terms_.single_tokens() *
-         SelectionLists::bytes_for(terms_.lists(), terms_.list_rows());
+         selection_size(terms_.plan, terms_.list_rows()).bytes();
 }
 
 std::size_t DeviceNeed::indexes() const noexcept {
@@ -69,23 +71,23 @@ std::size_t DeviceNeed::weights() const noexcept {
   return sizeof(float) * (2 * lists * columns + attention_weights_scratch_floats(shape, columns));
 }
 
-bool DeviceNeed::caches_clusters() const noexcept {
-  const CacheOptions& cache = terms_.options().cache;
-  return !cache.none() && cache.granularity == CacheGranularity::cluster;
-}
-
-std::size_t DeviceNeed::cache() const noexcept {
-  return caches_clusters() ? cluster_cache() : slabs(blocks_.cached());
-}
-
-std::size_t DeviceNeed::cluster_cache() const noexcept {
-  const std::size_t slots = blocks_.cache_slots();
-  if (slots == 0) return 0;
-  const ClusterCacheNeed layer(terms_, slots);
+template <typename LayerNeed>
+std::size_t DeviceNeed::slotted_cache(const LayerNeed& layer) const noexcept {
   // Where rows stay that fit, the cache has what is left over.
   const bool left_over = terms_.options().placement == Placement::resident_first;
   const std::size_t blocks = left_over ? 0 : terms_.sparse_layers() * layer.blocks();
-  return slabs(blocks) + terms_.shape().layers * layer.tables() + layer.numbers();
+  return slabs(blocks) + terms_.sparse_layers() * layer.tables() + layer.growing();
+}
+
+std::size_t DeviceNeed::cache() const noexcept {
+  const std::size_t slots = blocks_.cache_slots();
+  if (terms_.plan.caches(CacheGranularity::cluster)) {
+    return slots == 0 ? 0 : slotted_cache(ClusterCacheNeed(terms_, slots));
+  }
+  if (terms_.plan.caches(CacheGranularity::row)) {
+    return slots == 0 ? 0 : slotted_cache(RowCacheNeed(terms_, slots));
+  }
+  return slabs(blocks_.cached());
 }
 
 std::size_t DeviceNeed::step() const noexcept {

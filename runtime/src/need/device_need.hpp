@@ -32,8 +32,9 @@ class DeviceNeed {
   [[nodiscard]] std::size_t indexes() const noexcept;
   /// Weights of attention on their way to the host.
   [[nodiscard]] std::size_t weights() const noexcept;
-  [[nodiscard]] bool caches_clusters() const noexcept;
-  [[nodiscard]] std::size_t cluster_cache() const noexcept;
+  /// A cache of clusters or of rows, which has tables beside its blocks.
+  template <typename LayerNeed>
+  [[nodiscard]] std::size_t slotted_cache(const LayerNeed& layer) const noexcept;
   /// Rows of all lists together.
   [[nodiscard]] std::size_t listed_rows() const noexcept {
     return terms_.lists() * terms_.list_rows();

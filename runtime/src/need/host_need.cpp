@@ -6,6 +6,7 @@
 #include "layer/index_memory.hpp"
 #include "layer/selection_lists.hpp"
 #include "memory/reserve_buffer.hpp"
+#include "row_cache_need.hpp"
 #include "rows/pointer_table.hpp"
 #include "terrace/core/bytes.hpp"
 
@@ -47,7 +48,7 @@ std::size_t HostNeed::index() const noexcept {
 std::size_t HostNeed::selections() const noexcept {
   if (!terms_.may_select()) return 0;
   const std::size_t lists = terms_.shape().layers * terms_.single_tokens() *
-                            SelectionLists::bytes_for(terms_.lists(), terms_.list_rows());
+                            selection_size(terms_.plan, terms_.list_rows()).bytes();
   if (terms_.traits().lists == ListScope::kv_head) return lists;
   // The list of positions whose marks are to be cleared.
   return lists + terms_.shape().kv_heads * with_room(terms_.asked.tokens) * sizeof(std::uint32_t);
@@ -80,10 +81,16 @@ std::size_t HostNeed::weights() const noexcept {
 }
 
 std::size_t HostNeed::cache() const noexcept {
-  const bool of_clusters = terms_.options().cache.granularity == CacheGranularity::cluster;
-  const std::size_t slots = of_clusters ? blocks_.cache_slots() : 0;
+  const std::size_t slots = blocks_.cache_slots();
   if (slots == 0) return 0;
-  return terms_.shape().layers * ClusterCacheNeed(terms_, slots).host();
+  const std::size_t layers = terms_.sparse_layers();
+  if (terms_.plan.caches(CacheGranularity::cluster)) {
+    return layers * ClusterCacheNeed(terms_, slots).host();
+  }
+  if (terms_.plan.caches(CacheGranularity::row)) {
+    return layers * RowCacheNeed(terms_, slots).host();
+  }
+  return 0;
 }
 
 std::size_t HostNeed::sample() const noexcept {

@@ -105,8 +105,7 @@ std::size_t RowBlocks::cache_slots() const noexcept {
 }
 
 std::size_t RowBlocks::cached() const noexcept {
-  const bool of_clusters = terms_.options().cache.granularity == CacheGranularity::cluster;
-  if (of_clusters || keeps_all()) return 0;
+  if (!terms_.plan.caches(CacheGranularity::block) || keeps_all()) return 0;
   const std::size_t slots = std::min(cache_slots(), all());
   const std::size_t seeds = std::min(slots, left_behind() / terms_.options().block_tokens);
   return terms_.sparse_layers() * std::min(slots + seeds, all() - with_window(0, 0));

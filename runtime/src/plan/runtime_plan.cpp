@@ -14,7 +14,8 @@ Status check_policy(const RuntimeOptions& options, const RetrievalTraits& traits
                     const IndexLayout& layout) {
   // A policy that selects nothing has nothing to stop or to cache.
   if (!traits.selects) return {};
-  const bool clusters = options.cache.granularity == CacheGranularity::cluster;
+  const CacheOptions& cache = options.cache;
+  const bool clusters = cache.granularity == CacheGranularity::cluster;
   if (options.budget.kind == TokenBudget::Kind::mass && !traits.stops_at_mass) {
     return fail(Errc::unsupported,
                 "policy {} cannot stop at a share of attention mass; set retrieval.policy to wave "
@@ -27,7 +28,15 @@ Status check_policy(const RuntimeOptions& options, const RetrievalTraits& traits
   }
   if (clusters && layout.chunk_clusters == 0) {
     return fail(Errc::unsupported,
-                "policy {} has no clusters to cache; set cache.granularity to block", traits.name);
+                "policy {} has no clusters to cache; set cache.granularity to block or row",
+                traits.name);
+  }
+  if (cache.granularity == CacheGranularity::row && !cache.none() && cache.policy != "lru") {
+    return fail(
+        Errc::unsupported,
+        "cache.policy {} cannot choose among rows, which the device replaces by itself; set "
+        "cache.policy to lru, or cache.granularity to block",
+        cache.policy);
   }
   return {};
 }

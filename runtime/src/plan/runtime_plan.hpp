@@ -57,6 +57,10 @@ class RuntimePlan {
   /// Lists of a selection, and those of one KV head.
   [[nodiscard]] std::size_t lists() const noexcept { return list_count(shape(), traits().lists); }
   [[nodiscard]] std::size_t group() const noexcept { return lists() / shape().kv_heads; }
+  /// Whether there is a cache of such units.
+  [[nodiscard]] bool caches(CacheGranularity unit) const noexcept {
+    return selects() && !options.cache.none() && options.cache.granularity == unit;
+  }
 
   // Budgets.
 

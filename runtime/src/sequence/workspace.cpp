@@ -16,7 +16,8 @@ Status Workspace::reserve(std::size_t length, std::span<const std::unique_ptr<La
   if (!plan_.selects() || !may_select) return {};
   for (const auto& layer : layers) {
     for (AttendedToken& token : layer->tokens()) {
-      TERRACE_TRY(token.selection.reserve(work_.backend, plan_.lists(), progress_.list_rows()));
+      TERRACE_TRY(
+          token.selection.reserve(work_.backend, selection_size(plan_, progress_.list_rows())));
     }
   }
   TERRACE_TRY(reserve_seen(length));
@@ -145,6 +146,8 @@ ResolveRows Workspace::resolve(const Layer& layer) const noexcept {
           .id_stride = progress_.list_rows(),
           .resident = layer.rows.device_table(),
           .cached = layer.cache->rows(),
+          .slots = layer.cache->slots(),
+          .slot_counts = lists.slots,
           .staging = own_staging != nullptr ? own_staging : staging_.data(),
           .rows = rows_.as<std::byte*>(),
           .missed = missed_.as<MissedRow>(),

@@ -41,12 +41,19 @@ constexpr std::size_t cached_place(const KvShape& shape, std::size_t head,
   return position * shape.kv_heads + head;
 }
 
+/// Returns the number of a row among the cached ones, or 0.
+inline std::uint32_t cached_number(const ResolveRows& op, std::size_t head,
+                                   std::uint32_t position) noexcept {
+  return op.cached.numbers == nullptr ? 0
+                                      : op.cached.numbers[cached_place(op.shape, head, position)];
+}
+
 /// Returns where a row lies in device memory, in its block or among cached rows, or null.
 inline std::byte* find_row(const ResolveRows& op, std::size_t head,
                            std::uint32_t position) noexcept {
   std::byte* const row = row_address(op.shape, op.resident, head, position);
-  if (row != nullptr || op.cached.numbers == nullptr) return row;
-  const std::uint32_t number = op.cached.numbers[cached_place(op.shape, head, position)];
+  if (row != nullptr) return row;
+  const std::uint32_t number = cached_number(op, head, position);
   return number == 0 ? nullptr : cached_row(op.shape, op.cached, number);
 }
 

@@ -16,8 +16,9 @@
 
 namespace terrace {
 
-/// The unit of a cache: a block of tokens, or a cluster of one KV head.
-enum class CacheGranularity : std::uint8_t { block, cluster };
+/// The unit of a cache: a block of tokens, a cluster of one KV head, or a row, which the device
+/// keeps by itself.
+enum class CacheGranularity : std::uint8_t { block, cluster, row };
 
 std::string_view to_string(CacheGranularity granularity) noexcept;
 
@@ -40,7 +41,8 @@ struct CacheOptions {
 /// so that a small cluster wastes little and a large one has few slots.
 std::size_t cluster_slot_rows(const KvShape& shape, std::size_t block_tokens) noexcept;
 
-/// Returns the tokens, of all KV heads, that a slot holds: of a block, or of some rows of clusters.
+/// Returns the tokens, of all KV heads, that a slot holds: of a block, of some rows of clusters, or
+/// of as many rows as a block has, since these come and go together.
 std::size_t cache_slot_tokens(CacheGranularity granularity, const KvShape& shape,
                               std::size_t block_tokens) noexcept;
 

@@ -65,8 +65,8 @@ struct MissedRow {
   std::byte* target = nullptr;
 };
 
-/// Rows in device memory without their block: those of clusters that a cache keeps. Row number n
-/// lies in block n / block_rows.
+/// Rows in device memory without their block: those that a cache of clusters or of rows keeps. Row
+/// number n lies in block n / block_rows.
 struct CachedRows {
   std::uint32_t* numbers = nullptr;  ///< [positions, kv_heads]: 1 + number, 0 = not there; null =
                                      ///< no row is there
@@ -74,8 +74,48 @@ struct CachedRows {
   std::size_t block_rows = 0;
 };
 
+/// A place for a row that resolve_rows has missed. All zeros at first.
+struct RowSlot {
+  std::uint32_t held = 0;   ///< 1 + position of its row, 0 = empty
+  std::uint32_t found = 0;  ///< number of the call that wanted the row last
+  std::uint32_t freed = 0;  ///< the op's own within a call
+};
+
+/// Slots that resolve_rows fills with the rows it misses, so that the next call finds them.
+///
+/// Slot s of KV head h is the cached row that position s of the head would be in the same blocks:
+/// its number is slot_number(). A missed row takes the slot of its head whose row no call has found
+/// for the longest time, in the order of the misses and of the slots. Ages from oldest_age on are
+/// alike, and among slots of one age the lowest go. A row that the call has found stays; misses
+/// beyond the other slots are staged. The caller zeroes all memory once, and `numbers` of the
+/// cached rows with it; the op alone writes it afterwards.
+struct RowSlots {
+  static constexpr std::uint32_t oldest_age = 255;
+
+  std::size_t count = 0;           ///< of each KV head; 0 = rows are not kept
+  RowSlot* each = nullptr;         ///< that of cached row n is each[n - 1]
+  std::uint32_t* calls = nullptr;  ///< [kv_heads]: so many there have been
+};
+
+/// Rows that a call of resolve_rows found in the slots of a KV head, gave slots, and took them
+/// from.
+struct RowSlotCounts {
+  std::uint32_t found = 0;
+  std::uint32_t admitted = 0;
+  std::uint32_t evicted = 0;
+};
+
+/// Returns the number of the cached row that is slot `slot` of a KV head.
+constexpr std::uint32_t slot_number(const KvShape& shape, const CachedRows& cached,
+                                    std::uint32_t head, std::uint32_t slot) noexcept {
+  const auto block_rows = static_cast<std::uint32_t>(cached.block_rows);
+  const auto head_rows = block_rows / static_cast<std::uint32_t>(shape.kv_heads);
+  return 1 + slot / head_rows * block_rows + head * head_rows + slot % head_rows;
+}
+
 /// Finds each selected row: in its device block or among the cached rows if it is there, else in a
-/// staging row it is given. A row that several query heads of a group want is missed once.
+/// slot or a staging row it is given. A row that several query heads of a group want is missed
+/// once.
 ///
 /// For that `seen` and `seen_epoch` are memory of the op's own between calls, which the caller
 /// keeps, zeroes once, and never writes again: seen_epoch is how many misses all earlier calls had,
@@ -91,6 +131,8 @@ struct ResolveRows {
   std::size_t id_stride = 0;
   BlockTable resident;  ///< device blocks; null = on the host only
   CachedRows cached = {};
+  RowSlots slots = {};                    ///< of cached rows; else these are the caller's
+  RowSlotCounts* slot_counts = nullptr;   ///< out [kv_heads], where there are slots
   std::byte* staging = nullptr;           ///< [lists * id_stride] rows
   std::byte** rows = nullptr;             ///< out [lists, id_stride]
   MissedRow* missed = nullptr;            ///< out [lists * id_stride]
@@ -100,7 +142,7 @@ struct ResolveRows {
   std::size_t seen_stride = 0;
 };
 
-/// Copies missed rows from host blocks to their staging rows. A transfer; its bytes are counted.
+/// Copies missed rows from host blocks to their targets. A transfer; its bytes are counted.
 struct FetchRows {
   KvShape shape;
   const MissedRow* missed = nullptr;

@@ -1,0 +1,41 @@
+// Words in device memory that are zero until an op writes them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "terrace/core/backend.hpp"
+#include "terrace/core/queue.hpp"
+
+namespace terrace {
+
+/// Threads  one at a time
+class DeviceWords {
+ public:
+  [[nodiscard]] std::uint32_t* data() const noexcept { return words_.as<std::uint32_t>(); }
+  [[nodiscard]] std::size_t count() const noexcept {
+    return words_.bytes() / sizeof(std::uint32_t);
+  }
+  [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(words_); }
+
+  /// Makes it `count` words long, which must not be fewer; those that are there stay as they are.
+  /// Waits for `queue`. No other work may use the words. Errors: out_of_memory, not_ready, those of
+  /// queues; nothing has changed then.
+  Status grow(Backend& backend, Queue& queue, std::size_t count, Duration deadline);
+
+  /// Enqueues zeros for all words. Those of the call before must have been written. Errors:
+  /// out_of_memory, those of queues; nothing is enqueued then.
+  Result<Ticket> clear(Backend& backend, Queue& queue);
+  /// Zeros have been written: gives back the memory that they came from.
+  void release_zeros() noexcept { zeros_.reset(); }
+
+  void reset() noexcept;
+
+ private:
+  Buffer words_;
+  Buffer zeros_;                   ///< on the host
+  std::vector<Buffer> abandoned_;  ///< that copies past their deadline may still use
+};
+
+}  // namespace terrace
