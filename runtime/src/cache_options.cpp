@@ -19,6 +19,14 @@ std::string_view to_string(CacheGranularity granularity) noexcept {
   return "block";
 }
 
+std::optional<CacheGranularity> find_cache_granularity(std::string_view name) noexcept {
+  for (const auto granularity :
+       {CacheGranularity::block, CacheGranularity::cluster, CacheGranularity::row}) {
+    if (to_string(granularity) == name) return granularity;
+  }
+  return std::nullopt;
+}
+
 std::size_t cluster_slot_rows(const KvShape& shape, std::size_t block_tokens) noexcept {
   constexpr std::size_t about = 16;
   return std::min(divide_up(about, shape.kv_heads), block_tokens) * shape.kv_heads;

@@ -111,10 +111,7 @@ CacheOptions cache_options(const Config& config) {
   const std::optional<std::size_t> tokens = config.integer_or_auto("cache.tokens");
   return {.policy = tokens == std::size_t{0} ? "none" : config.text("cache.policy"),
           .admission = config.text("cache.admission"),
-          .granularity = meaning_of<CacheGranularity>(config, "cache.granularity",
-                                                      {{"block", CacheGranularity::block},
-                                                       {"cluster", CacheGranularity::cluster},
-                                                       {"row", CacheGranularity::row}}),
+          .granularity = *find_cache_granularity(config.text("cache.granularity")),
           .tokens = tokens.value_or(0),
           .sequence_tokens = config.integer_or_auto("cache.sequence_tokens").value_or(0),
           .replacement = replacement_options(config),

@@ -127,7 +127,12 @@ std::size_t slots_of_memory(const Cut& trace, const TraceEnd& end, std::size_t d
   const std::size_t pointers = head.shape.layers * 16 * divide_up(end.last_position + 1, tokens);
   const std::size_t taken = blocks * tokens * token_bytes + pointers;
   if (taken >= device_memory) return 0;
-  return (device_memory - taken) / (head.slot_tokens(trace.unit) * token_bytes);
+  std::size_t slot_bytes = head.slot_tokens(trace.unit) * token_bytes;
+  if (trace.unit.granularity == CacheGranularity::row) {
+    const std::size_t states = head.shape.layers * tokens * head.shape.kv_heads * sizeof(RowSlot);
+    slot_bytes += states + states / 4;
+  }
+  return (device_memory - taken) / slot_bytes;
 }
 
 /// The tuner's own: what a run measured beside its rows says how much of the memory is left.
@@ -147,6 +152,8 @@ std::vector<CacheUnit> all_units(const TraceHead& head) {
       if (head.serves({granularity, tokens})) units.push_back({granularity, tokens});
     }
   }
+  const CacheUnit rows{CacheGranularity::row, head.block_tokens};
+  if (head.serves(rows)) units.push_back(rows);
   return units;
 }
 
@@ -173,6 +180,8 @@ Best search_everything(const std::filesystem::path& file, const TuneResult& tune
       if (!row.offline && row.unit() == unit) attempt(row.cache);
     }
     for (CacheOptions cache : all_choices()) {
+      // The device replaces rows by itself.
+      if (unit.granularity == CacheGranularity::row && cache.policy != "lru") continue;
       for (const std::size_t slots : all_slots(slots_max)) {
         cache.tokens = slots * tuned.head.slot_tokens(trace.unit);
         attempt(cache);

@@ -307,6 +307,44 @@ TEST(Replay, PredictsSequencesThatAreForkedAndPausedWithTheOtherGranularity) {
   }
 }
 
+TEST(Replay, GivesTheCountersOfALiveRunThatCachesRows) {
+  for (const char* const retrieval : {"oracle", "pqcache", "wave", "signs"}) {
+    for (const std::size_t tokens : {std::size_t{8}, std::size_t{64}, std::size_t{4096}}) {
+      const CacheOptions cache{.granularity = CacheGranularity::row, .tokens = tokens};
+      RecordedRunOf(retrieval, cache).expect_predicts(cache);
+    }
+  }
+}
+
+TEST(Replay, PredictsACacheOfRowsFromRunsOfOtherUnitsAndTheseFromRows) {
+  const CacheOptions rows{.granularity = CacheGranularity::row, .tokens = 64};
+  for (const CacheOptions& recorded :
+       {CacheOptions{.policy = "none"}, CacheOptions{.tokens = 96},
+        CacheOptions{.granularity = CacheGranularity::cluster, .tokens = 96}}) {
+    RecordedRunOf("wave", recorded).expect_predicts(rows);
+    RecordedRunOf("wave", rows).expect_predicts(recorded);
+  }
+}
+
+TEST(Replay, PredictsSequencesThatShareACacheOfRows) {
+  RecordedRunOf run("oracle", {.tokens = 160}, 3);
+  run.expect_predicts({.granularity = CacheGranularity::row, .tokens = 200});
+}
+
+TEST(Replay, FollowsSequencesThatAreForkedPausedAndCutWithACacheOfRows) {
+  const TemporaryFolder folder;
+  const CacheOptions cache{.granularity = CacheGranularity::row, .tokens = 160};
+  const SequenceCounters live =
+      total(record_lives(clustered_scenario("oracle", cache), folder / "t", true));
+  expect_equal(replay_of(folder / "t", {.cache = cache}), live);
+  EXPECT_GT(live.cache.rows_hit, 0U);
+  EXPECT_GT(live.cache.evicted, 0U);
+  const SequenceCounters uncut =
+      total(record_lives(clustered_scenario("oracle", cache), folder / "t", false));
+  record_lives(clustered_scenario("oracle", {.tokens = 96}), folder / "t", false);
+  expect_equal(replay_of(folder / "t", {.cache = cache}), uncut);
+}
+
 TEST(Replay, FollowsSequencesThatShareACacheOfClusters) {
   const TemporaryFolder folder;
   const CacheOptions cache{.policy = "lru",

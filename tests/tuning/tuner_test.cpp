@@ -202,7 +202,7 @@ TEST(TunedRows, SayTheirParametersAndNoOthers) {
             "refill, horizon 12.5, R 2");
 }
 
-TEST_F(TunerTest, SearchesBlocksAndClustersOfOneTrace) {
+TEST_F(TunerTest, SearchesBlocksClustersAndRowsOfOneTrace) {
   write_made_up_tokens(
       folder_ / "t",
       {.unit = TraceUnit::token, .policy = "wave", .wanted = 4, .steps = 60, .clusters = true});
@@ -217,11 +217,12 @@ TEST_F(TunerTest, SearchesBlocksAndClustersOfOneTrace) {
     EXPECT_EQ(tuned.integer("kv.block_tokens"), row.block_tokens);
     EXPECT_EQ(tuned.integer("cache.tokens"), row.cache.tokens);
   }
-  std::set<CacheUnit> all{{CacheGranularity::cluster, 8}};
+  std::set<CacheUnit> all{{CacheGranularity::cluster, 8}, {CacheGranularity::row, 8}};
   for (const std::size_t size : {8U, 16U, 32U, 64U, 128U}) all.insert({.block_tokens = size});
   EXPECT_EQ(searched, all);
   const std::string page = report_page(result, request, "here");
   EXPECT_THAT(page, HasSubstr("<td>cluster</td>"));
+  EXPECT_THAT(page, HasSubstr("<td>row</td>"));
   EXPECT_THAT(page, HasSubstr("<td>16</td>"));
   EXPECT_THAT(page, HasSubstr(">always, clusters<"));
   EXPECT_THAT(page, HasSubstr(">always<"));

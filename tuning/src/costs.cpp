@@ -65,7 +65,8 @@ StepCosts costs_of_reading(const TraceHead& head, const offload::LinkOptions& li
 }  // namespace
 
 const UpkeepCosts& UpkeepTable::of(const CacheOptions& cache) const noexcept {
-  if (cache.none()) return none;
+  // The device keeps rows by itself: the host counts them.
+  if (cache.none() || cache.granularity == CacheGranularity::row) return none;
   return cache.granularity == CacheGranularity::cluster ? clusters : blocks;
 }
 

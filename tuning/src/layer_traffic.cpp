@@ -14,6 +14,11 @@ Result<TrafficCutter> TrafficCutter::create(const TraceHead& head, const CacheUn
                 "the trace has no clusters to cache; record one of a policy that has them, as "
                 "clusterkv and wave, with terrace run --trace");
   }
+  if (unit.granularity == CacheGranularity::row) {
+    return fail(Errc::invalid_argument,
+                "the trace names {}s and no rows to cache; record one with terrace run --trace",
+                to_string(head.unit));
+  }
   const auto words = [](bool are_clusters) {
     return are_clusters ? "clusters in blocks" : "blocks";
   };
@@ -34,6 +39,8 @@ const LayerTraffic& TrafficCutter::cut(const TraceRecord& record) {
   traffic_.middle_begin = divide_up(record.sinks_end, block_tokens_);
   if (sized_) {
     take_clusters(record);
+  } else if (granularity_ == CacheGranularity::row) {
+    take_rows(record);
   } else if (head_.unit == TraceUnit::token) {
     cut_tokens(record);
   } else {
@@ -67,6 +74,23 @@ void TrafficCutter::cut_tokens(const TraceRecord& record) {
     wanted_.push_back({.unit = static_cast<UnitKey>(block),
                        .rows_wanted = rows_[block],
                        .refill_rows = refill_rows});
+  }
+}
+
+void TrafficCutter::take_rows(const TraceRecord& record) {
+  const auto heads = static_cast<UnitKey>(head_.shape.kv_heads);
+  traffic_.keys = (record.position + 1) * heads;
+  std::size_t end = 0;
+  std::size_t i = 0;
+  for (UnitKey head = 0; head < record.head_counts.size(); ++head) {
+    for (end += record.head_counts[head]; i < end; ++i) {
+      const std::uint32_t position = record.positions[i];
+      if (is_resident(record, position / block_tokens_)) {
+        ++traffic_.resident_rows;
+      } else {
+        wanted_.push_back({.unit = position * heads + head, .rows_wanted = 1});
+      }
+    }
   }
 }
 

@@ -76,6 +76,9 @@ void CacheReplay::share(Sequence& its, std::size_t sharers) {
   }
   its.sharers = sharers;
   its.slots = slots(sharers);
+  for (Layer& layer : its.layers) {
+    if (layer.rows) layer.rows->resize(its.slots);
+  }
 }
 
 void CacheReplay::resize(Layer& layer, std::size_t slots) {
@@ -94,6 +97,7 @@ void CacheReplay::prompt(Sequence& its, const TraceRecord& record) {
 
 void CacheReplay::pause(Sequence& its) {
   for (Layer& layer : its.layers) {
+    layer.rows.reset();
     if (!layer.cache) continue;
     withdraw_arrivals(layer);
     layer.cache->drop_from(0);
@@ -109,6 +113,7 @@ void CacheReplay::load(Layer& layer, const TraceRecord& record, const LayerTraff
   outcome_.bytes.refill += record.loaded_bytes;
   layer.passed = traffic.window_begin;
   layer.prompts.clear();
+  if (layer.rows) layer.rows->forget();
   if (!layer.cache) return;
   // In the order of the run: what a policy remembers of units depends on that.
   withdraw_arrivals(layer);
@@ -195,16 +200,29 @@ double CacheReplay::upkeep_seconds(const LayerTraffic& traffic) const {
   return setup_.costs->upkeep.of(setup_.cache).seconds(1, rows, traffic.wanted.size());
 }
 
-void CacheReplay::select(Sequence& its, const TraceRecord& record, const LayerTraffic& traffic) {
-  Layer& layer = its.layers[record.layer];
-  const std::uint64_t missed_before = outcome_.cache.rows_missed;
-  std::uint64_t refilled = 0;
-  outcome_.cache.rows_resident += traffic.resident_rows;
+void CacheReplay::select_rows(const Sequence& its, Layer& layer, const TraceRecord& record,
+                              const LayerTraffic& traffic) {
+  if (!layer.rows) layer.rows.emplace(head_.shape.kv_heads, setup_.block_tokens);
+  layer.rows->resize(its.slots);
+  const RowReplay::Step step = layer.rows->step(traffic.wanted, record.position + 1);
+  CacheCounters& counted = outcome_.cache;
+  counted.rows_hit += step.counts.found;
+  counted.rows_missed += step.missed;
+  counted.blocks_hit += step.counts.found;
+  counted.blocks_missed += step.missed;
+  counted.admitted += step.counts.admitted;
+  counted.evicted += step.counts.evicted;
+  counted.refused += step.missed - step.counts.admitted;
+  outcome_.slot_steps += layer.rows->slots();
+}
+
+void CacheReplay::select_units(Sequence& its, Layer& layer, const TraceRecord& record,
+                               const LayerTraffic& traffic) {
   if (setup_.cache.none()) {
     plan_.hit.assign(traffic.wanted.size(), 0);
   } else {
     prepare(its, layer, record, traffic);
-    refilled = step(layer, traffic);
+    outcome_.bytes.refill += step(layer, traffic) * head_.shape.row_bytes();
     outcome_.slot_steps += layer.cache->capacity_slots();
   }
   // Blocks of a prompt are numbered in the order in which they first came: ascending is in order.
@@ -215,16 +233,26 @@ void CacheReplay::select(Sequence& its, const TraceRecord& record, const LayerTr
     (hit ? outcome_.cache.rows_hit : outcome_.cache.rows_missed) += traffic.wanted[i].rows_wanted;
     ++(hit ? outcome_.cache.blocks_hit : outcome_.cache.blocks_missed);
   }
-  const std::size_t row_bytes = head_.shape.row_bytes();
-  const std::uint64_t missed = outcome_.cache.rows_missed - missed_before;
-  outcome_.bytes.demand += missed * row_bytes;
-  outcome_.bytes.refill += refilled * row_bytes;
-  if (!its.clock.empty()) {
-    const double upkeep = upkeep_seconds(traffic);
-    for (std::size_t alike = 0; alike < head_.layers_per_record(); ++alike) {
-      its.clock.front().layer(record.layer + alike, missed * row_bytes, refilled * row_bytes,
-                              upkeep);
-    }
+}
+
+void CacheReplay::select(Sequence& its, const TraceRecord& record, const LayerTraffic& traffic) {
+  Layer& layer = its.layers[record.layer];
+  const std::uint64_t missed_before = outcome_.cache.rows_missed;
+  const std::uint64_t refilled_before = outcome_.bytes.refill;
+  outcome_.cache.rows_resident += traffic.resident_rows;
+  if (keeps_rows()) {
+    select_rows(its, layer, record, traffic);
+  } else {
+    select_units(its, layer, record, traffic);
+  }
+  const std::uint64_t demand =
+      (outcome_.cache.rows_missed - missed_before) * head_.shape.row_bytes();
+  const std::uint64_t refill = outcome_.bytes.refill - refilled_before;
+  outcome_.bytes.demand += demand;
+  if (its.clock.empty()) return;
+  const double upkeep = upkeep_seconds(traffic);
+  for (std::size_t alike = 0; alike < head_.layers_per_record(); ++alike) {
+    its.clock.front().layer(record.layer + alike, demand, refill, upkeep);
   }
 }
 

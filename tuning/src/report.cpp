@@ -27,7 +27,8 @@ ChartPoint hit_point(const TunedRow& row) {
 
 /// Returns the common name of rows of one drawing, by the unit that is cached.
 std::string series_name(const std::string& words, const TunedRow& row) {
-  return row.cache.granularity == CacheGranularity::cluster ? words + ", clusters" : words;
+  if (row.cache.granularity == CacheGranularity::block) return words;
+  return fmt::format("{}, {}s", words, to_string(row.cache.granularity));
 }
 
 std::string policy_series(const TunedRow& row) {
@@ -133,7 +134,9 @@ std::string table_row(const TunedRow& row, const TuneResult& result) {
 }
 
 std::string unit_words(const TunedRow& row) {
-  if (row.cache.granularity == CacheGranularity::cluster) return "clusters";
+  if (row.cache.granularity != CacheGranularity::block) {
+    return fmt::format("{}s", to_string(row.cache.granularity));
+  }
   return fmt::format("blocks of {} tokens", row.block_tokens);
 }
 
@@ -227,7 +230,9 @@ std::string notes(const TuneResult& result) {
 }  // namespace
 
 std::string unit_of(const TunedRow& row) {
-  if (row.cache.granularity == CacheGranularity::cluster) return "cluster";
+  if (row.cache.granularity != CacheGranularity::block) {
+    return std::string(to_string(row.cache.granularity));
+  }
   return std::to_string(row.block_tokens);
 }
 

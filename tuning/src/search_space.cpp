@@ -5,6 +5,7 @@
 
 #include "terrace/core/bytes.hpp"
 #include "terrace/core/config.hpp"
+#include "terrace/core/ops.hpp"
 #include "terrace/runtime/cache_options.hpp"
 
 namespace terrace::tuning {
@@ -66,7 +67,8 @@ std::vector<std::string> each_policy_once(std::span<const std::string> named) {
   return names;
 }
 
-/// Numbers of the rows of so many positions, by which a layer finds those of cached clusters.
+/// Numbers of the rows of so many positions, by which a layer finds those that are cached without
+/// their blocks.
 std::size_t table_bytes(const TraceHead& head, std::size_t positions) {
   return positions * head.shape.kv_heads * sizeof(std::uint32_t);
 }
@@ -84,9 +86,10 @@ std::vector<CacheUnit> cache_units(const TraceHead& head) {
   std::vector<std::size_t> sizes{smallest_block_tokens, 16, 32, 64, 128};
   if (std::ranges::count(sizes, head.block_tokens) == 0) sizes.push_back(head.block_tokens);
   std::vector<CacheUnit> units;
-  units.reserve(sizes.size() + 1);
+  units.reserve(sizes.size() + 2);
   for (const std::size_t size : sizes) units.push_back({.block_tokens = size});
   if (head.has_clusters()) units.push_back({CacheGranularity::cluster, head.block_tokens});
+  units.push_back({CacheGranularity::row, head.block_tokens});
   return units;
 }
 
@@ -118,6 +121,12 @@ Result<std::vector<CacheOptions>> cache_choices(std::span<const std::string> pol
   return choices;
 }
 
+bool can_cache(const CacheOptions& cache, const CacheUnit& unit) {
+  // The device replaces rows by itself, and admits all that it fetches.
+  return unit.granularity != CacheGranularity::row ||
+         (cache.policy == "lru" && cache.admission == "always");
+}
+
 std::vector<CacheOptions> settings_beside(const CacheOptions& cache) {
   std::vector<CacheOptions> beside;
   const auto add = [&](auto change) {
@@ -144,8 +153,9 @@ std::size_t measured_bytes(const TraceHead& head, const TraceEnd& end,
                            CacheGranularity granularity) {
   if (!end.run) return 0;
   const bool had_clusters = head.cache.granularity == CacheGranularity::cluster;
-  const bool had_tables = had_clusters && !head.cache.none();
+  const bool had_tables = head.cache.granularity != CacheGranularity::block && !head.cache.none();
   const bool has_clusters = granularity == CacheGranularity::cluster;
+  const bool has_tables = granularity != CacheGranularity::block;
   const std::size_t layers = head.shape.layers;
   const std::size_t positions = end.last_position + 1;
   std::size_t bytes = end.run->fixed_device_bytes;
@@ -156,8 +166,8 @@ std::size_t measured_bytes(const TraceHead& head, const TraceEnd& end,
   // Tables that are gone count with the least that they had. Tables that come count with the most
   // that they may have: with the room that they keep for growth, and one of them growing beside its
   // old memory.
-  if (had_tables && !has_clusters) bytes -= std::min(bytes, layers * table_bytes(head, positions));
-  if (has_clusters && !had_tables) {
+  if (had_tables && !has_tables) bytes -= std::min(bytes, layers * table_bytes(head, positions));
+  if (has_tables && !had_tables) {
     bytes += (layers + 1) * table_bytes(head, positions * 5 / 4 + 256);
   }
   return bytes;
@@ -199,6 +209,10 @@ MemoryPlan plan_memory(const TraceHead& head, const TraceEnd& end, const TraceEx
     plan.fixed_bytes += selecting * block_bytes;
   } else {
     plan.slot_bytes = selecting * block_bytes;
+  }
+  if (unit.granularity == CacheGranularity::row) {
+    const std::size_t slots = block_tokens * head.shape.kv_heads * sizeof(RowSlot);
+    plan.slot_bytes += selecting * (slots + slots / 4);
   }
   plan.least_bytes = plan.fixed_bytes + spare * block_bytes;
   return plan;

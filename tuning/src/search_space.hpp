@@ -18,6 +18,9 @@ std::vector<CacheUnit> cache_units(const TraceHead& head);
 /// Errors: invalid_argument: an unknown policy, with the nearest name; nothing left to try.
 Result<std::vector<CacheOptions>> cache_choices(std::span<const std::string> policies);
 
+/// Whether a cache of such units can be that one.
+bool can_cache(const CacheOptions& cache, const CacheUnit& unit);
+
 /// Returns what differs from a cache by a step of one of its settings, the next finer one.
 std::vector<CacheOptions> settings_beside(const CacheOptions& cache);
 

@@ -61,9 +61,8 @@ CacheOptions cache_from(const Json& json) {
   CacheOptions cache;
   json.at("policy").get_to(cache.policy);
   json.at("admission").get_to(cache.admission);
-  cache.granularity = json.at("granularity").get<std::string>() == "cluster"
-                          ? CacheGranularity::cluster
-                          : CacheGranularity::block;
+  const auto granularity = find_cache_granularity(json.at("granularity").get<std::string>());
+  cache.granularity = granularity.value_or(CacheGranularity::block);
   read_count(json, "tokens", cache.tokens, tokens_max);
   read_count(json, "sequence_tokens", cache.sequence_tokens, tokens_max);
   if (const auto setting = policies::replacement_setting(cache.policy)) {

@@ -290,6 +290,7 @@ Result<std::vector<TunedRow>> first_rows(const TuneRequest& request, TuneResult&
     const std::size_t slots = plan.slots(request.device_memory);
     if (slots == 0) continue;
     for (const CacheOptions& choice : choices) {
+      if (!can_cache(choice, unit)) continue;
       rows.push_back(make_row(result.head, choice, unit, slots));
     }
   }

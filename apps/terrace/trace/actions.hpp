@@ -24,7 +24,7 @@ inline constexpr KeyFlag block_tokens_flag{"--block-tokens", "kv.block_tokens",
                                            "cut tokens into blocks of this size"};
 
 inline constexpr std::array convert_flags{
-    KeyFlag{"--cache-granularity", "cache.granularity", "of csv: its unit, block or cluster"},
+    KeyFlag{"--cache-granularity", "cache.granularity", "of csv: its unit: block, cluster or row"},
     KeyFlag{block_tokens_flag.flag, block_tokens_flag.key,
             "cut tokens into blocks of this size; of mooncake: what an id stands for [512]"},
 };

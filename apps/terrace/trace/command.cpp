@@ -79,8 +79,7 @@ tuning::CacheUnit chosen_unit(const Config& config, const tuning::TraceHead& hea
   tuning::CacheUnit unit = head.recorded();
   if (is_set(config, "kv.block_tokens")) unit.block_tokens = config.integer("kv.block_tokens");
   if (is_set(config, "cache.granularity")) {
-    unit.granularity = config.is("cache.granularity", "cluster") ? CacheGranularity::cluster
-                                                                 : CacheGranularity::block;
+    unit.granularity = *find_cache_granularity(config.text("cache.granularity"));
   }
   return unit;
 }

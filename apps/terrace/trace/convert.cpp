@@ -112,9 +112,10 @@ Status write_converted(const TraceOptions& options, const Config& config) {
   const tuning::CacheUnit unit = chosen_unit(config, reader.head());
   const tuning::Conversion files = conversion(options, progress);
   if (to_csv(options)) return tuning::convert_to_csv(files, unit);
-  if (is_set(config, "cache.granularity") && unit.granularity == CacheGranularity::cluster) {
+  if (is_set(config, "cache.granularity") && unit.granularity != CacheGranularity::block) {
     return fail(Errc::invalid_argument,
-                "cache.granularity cluster goes with --to csv: blocks are made of tokens");
+                "cache.granularity {} goes with --to csv: blocks are made of tokens",
+                to_string(unit.granularity));
   }
   return tuning::convert_to_blocks(files, unit.block_tokens);
 }

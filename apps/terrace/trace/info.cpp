@@ -9,7 +9,8 @@ namespace {
 
 Json head_object(const tuning::TraceHead& head) {
   Json granularities = Json::array();
-  for (const auto granularity : {CacheGranularity::block, CacheGranularity::cluster}) {
+  for (const auto granularity :
+       {CacheGranularity::block, CacheGranularity::cluster, CacheGranularity::row}) {
     if (!head.serves({granularity, head.block_tokens})) continue;
     granularities.push_back(to_string(granularity));
   }

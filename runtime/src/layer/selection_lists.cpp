@@ -5,14 +5,12 @@
 namespace terrace {
 
 SelectionSize selection_size(const RuntimePlan& plan, std::size_t rows) noexcept {
-  const bool has_slots = plan.caches(CacheGranularity::row);
-  return {
-      .lists = plan.lists(), .rows = rows, .slotted_heads = has_slots ? plan.shape().kv_heads : 0};
+  return {.lists = plan.lists(), .rows = rows, .heads = plan.shape().kv_heads};
 }
 
 Status SelectionLists::reserve(Backend& backend, const SelectionSize& size) {
-  const bool fits = size.lists == size_.lists && size.rows <= size_.rows &&
-                    size.slotted_heads == size_.slotted_heads;
+  const bool fits =
+      size.lists == size_.lists && size.rows <= size_.rows && size.heads == size_.heads;
   if (host_ && fits) return {};
   AllocationRequest request{.bytes = size.bytes(), .purpose = Purpose::staging};
   TERRACE_ASSIGN(Buffer device, backend.allocate(request));
@@ -26,7 +24,7 @@ Status SelectionLists::reserve(Backend& backend, const SelectionSize& size) {
 SelectionBuffers SelectionLists::parts_of(const Buffer& memory) const noexcept {
   auto* const words = memory.as<std::uint32_t>();
   auto* const slots = reinterpret_cast<RowSlotCounts*>(words + size_.lists * size_.rows);
-  auto* const counts = reinterpret_cast<std::uint32_t*>(slots + size_.slotted_heads);
+  auto* const counts = reinterpret_cast<std::uint32_t*>(slots + size_.heads);
   return {.ids = words,
           .slots = slots,
           .counts = counts,

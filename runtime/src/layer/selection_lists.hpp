@@ -22,11 +22,11 @@ struct SelectionBuffers {
 
 struct SelectionSize {
   std::size_t lists = 0;
-  std::size_t rows = 0;           ///< of a list
-  std::size_t slotted_heads = 0;  ///< KV heads whose slots are counted; 0 = there are none
+  std::size_t rows = 0;   ///< of a list
+  std::size_t heads = 0;  ///< KV heads
 
   [[nodiscard]] constexpr std::size_t bytes() const noexcept {
-    return (lists * (rows + 2) + 1) * sizeof(std::uint32_t) + slotted_heads * sizeof(RowSlotCounts);
+    return (lists * (rows + 2) + 1) * sizeof(std::uint32_t) + heads * sizeof(RowSlotCounts);
   }
 };
 

@@ -21,6 +21,8 @@ namespace terrace {
 enum class CacheGranularity : std::uint8_t { block, cluster, row };
 
 std::string_view to_string(CacheGranularity granularity) noexcept;
+/// Returns the granularity of that name, or nothing.
+std::optional<CacheGranularity> find_cache_granularity(std::string_view name) noexcept;
 
 struct CacheOptions {
   std::string policy = "lru";  ///< "none" for no cache

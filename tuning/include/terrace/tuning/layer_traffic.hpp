@@ -26,7 +26,8 @@ void erase_sequence(ByLayer<Value>& kept, std::uint64_t sequence) {
 /// A layer of a step; for a record that is not a selection, only the begin of a load's window.
 /// Spans are valid until the next cut.
 struct LayerTraffic {
-  std::span<const policies::WantedUnit> wanted;  ///< ascending; without what is resident anyway
+  /// Ascending, or rows head after head; without what is resident anyway.
+  std::span<const policies::WantedUnit> wanted;
   std::uint64_t resident_rows = 0;
   std::size_t keys = 0;          ///< unit keys are below it
   std::size_t middle_begin = 0;  ///< blocks before it hold sinks
@@ -45,14 +46,19 @@ class TrafficCutter {
 
  private:
   TrafficCutter(const TraceHead& head, const CacheUnit& unit)
-      : head_(head), block_tokens_(unit.block_tokens), sized_(head.has_sizes(unit.granularity)) {}
+      : head_(head),
+        block_tokens_(unit.block_tokens),
+        granularity_(unit.granularity),
+        sized_(head.has_sizes(unit.granularity)) {}
   void cut_tokens(const TraceRecord& record);
+  void take_rows(const TraceRecord& record);
   void take_blocks(const TraceRecord& record);
   void take_clusters(const TraceRecord& record);
   [[nodiscard]] bool is_resident(const TraceRecord& record, std::size_t block) const noexcept;
 
   TraceHead head_;
   std::size_t block_tokens_;
+  CacheGranularity granularity_;
   bool sized_;                       ///< units are clusters
   std::vector<std::uint32_t> rows_;  ///< per block
   std::vector<policies::WantedUnit> wanted_;

@@ -19,6 +19,7 @@
 #include "terrace/tuning/costs.hpp"
 #include "terrace/tuning/future.hpp"
 #include "terrace/tuning/layer_traffic.hpp"
+#include "terrace/tuning/row_replay.hpp"
 
 namespace terrace::tuning {
 
@@ -67,8 +68,9 @@ class CacheReplay {
   struct Layer {
     std::unique_ptr<LayerFuture> future;
     std::optional<policies::ResidentCache> cache;
-    std::size_t passed = 0;       ///< blocks before it have been offered to the cache
-    std::vector<Prompt> prompts;  ///< since the last step or load, in order
+    std::optional<RowReplay> rows;  ///< a cache of rows, in place of one of units
+    std::size_t passed = 0;         ///< blocks before it have been offered to the cache
+    std::vector<Prompt> prompts;    ///< since the last step or load, in order
     /// Blocks that the last step admitted: a cut or a pause before the next one loses them.
     std::vector<UnitKey> arriving;
   };
@@ -98,6 +100,15 @@ class CacheReplay {
   void adopt_passed(Layer& layer, const LayerTraffic& traffic);
   [[nodiscard]] double upkeep_seconds(const LayerTraffic& traffic) const;
   std::uint64_t step(Layer& layer, const LayerTraffic& traffic);
+  /// Counts the rows that the layer finds and misses.
+  void select_rows(const Sequence& sequence, Layer& layer, const TraceRecord& record,
+                   const LayerTraffic& traffic);
+  /// As a cache of units, or none.
+  void select_units(Sequence& sequence, Layer& layer, const TraceRecord& record,
+                    const LayerTraffic& traffic);
+  [[nodiscard]] bool keeps_rows() const noexcept {
+    return !setup_.cache.none() && setup_.cache.granularity == CacheGranularity::row;
+  }
 
   TraceHead head_;
   ReplaySetup setup_;

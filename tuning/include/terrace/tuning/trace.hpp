@@ -113,11 +113,11 @@ struct TraceHead {
 
   [[nodiscard]] bool has_clusters() const noexcept { return slot_rows > 0; }
 
-  /// Whether a cache of such units can be replayed: of tokens blocks of any size, and clusters in
-  /// blocks of the recorded size; else what was recorded.
+  /// Whether a cache of such units can be replayed: of tokens blocks of any size, rows in slots of
+  /// such blocks, and clusters in blocks of the recorded size; else what was recorded.
   [[nodiscard]] bool serves(const CacheUnit& asked) const noexcept {
     if (unit != TraceUnit::token) return asked == recorded();
-    if (asked.granularity == CacheGranularity::block) return asked.block_tokens > 0;
+    if (asked.granularity != CacheGranularity::cluster) return asked.block_tokens > 0;
     return has_clusters() && asked.block_tokens == block_tokens;
   }
 
