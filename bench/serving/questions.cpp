@@ -126,6 +126,7 @@ class Questions {
     parameters["context"] = sizes.context;
     parameters["steps"] = sizes.steps;
     parameters["prefill_chunk"] = sizes.prefill_chunk;
+    parameters["prompt"] = sizes.given_prompts ? "given" : "computed";
     all_.push_back({.name = std::move(name),
                     .unit = unit,
                     .better = Better::lower,
