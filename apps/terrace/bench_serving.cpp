@@ -7,12 +7,15 @@
 #include <memory>
 
 #include "backend_choice.hpp"
+#include "bench_headline.hpp"
 #include "bench_serving_options.hpp"
 #include "config_check.hpp"
 #include "output.hpp"
 
 namespace terrace::apps {
 namespace {
+
+constexpr std::size_t default_context = 4096;
 
 constexpr std::array serving_flags{
     KeyFlag{"--policy", "retrieval.policy", "policies to serve with, separated by commas, or all"},
@@ -31,29 +34,46 @@ constexpr std::array serving_flags{
 /// The shape of as many layers as are measured.
 Result<KvShape> measured_shape(const ServingBenchOptions& options, const Config& config) {
   TERRACE_ASSIGN(KvShape shape, model_shape(options, config));
-  if (options.layers == 0 || options.layers > shape.layers) {
-    return fail(Errc::invalid_argument, "--layers {}: the model has {}", options.layers,
-                shape.layers);
+  if (options.headline) {
+    TERRACE_ASSIGN(shape.layers, headline_layers(options, shape));
+    return shape;
   }
-  shape.layers = options.layers;
+  const std::size_t layers = options.layers.value_or(1);
+  if (layers == 0 || layers > shape.layers) {
+    return fail(Errc::invalid_argument, "--layers {}: the model has {}", layers, shape.layers);
+  }
+  shape.layers = layers;
   return shape;
+}
+
+Result<std::size_t> only_context(const ServingBenchOptions& options) {
+  if (options.contexts.empty()) return default_context;
+  TERRACE_ASSIGN(const std::vector<std::size_t> contexts, read_contexts(options.contexts));
+  if (contexts.size() == 1) return contexts.front();
+  return fail(Errc::invalid_argument, "--context {}: --headline alone takes several",
+              options.contexts);
 }
 
 Result<bench::ServingSettings> serving_settings(const ServingBenchOptions& options,
                                                 const Config& config, const KvShape& shape) {
+  TERRACE_ASSIGN(const std::size_t context, only_context(options));
   bench::ServingSettings settings{
-      .sizes = {.context = options.context,
+      .sizes = {.context = context,
                 .steps = options.steps,
                 .prefill_chunk = options.prefill_chunk,
                 .given_prompts = options.prompt == "given"},
       .threads = config.integer("threads.device") + config.integer("threads.host"),
       .parameters = parameters_of(options, config, shape),
       .quick = options.quick};
-  TERRACE_ASSIGN(settings.sequences, read_sequences(options.sequences));
+  if (!options.sequences.empty()) {
+    TERRACE_ASSIGN(settings.sequences, read_sequences(options.sequences));
+  }
   TERRACE_ASSIGN(const std::vector<std::string> names, policy_names(config));
   for (const std::string& name : names) {
-    TERRACE_ASSIGN(settings.policies.emplace_back(),
-                   serving_policy(config, shape, name, options.context + 4 * options.steps));
+    TERRACE_ASSIGN(
+        settings.policies.emplace_back(),
+        serving_policy(config,
+                       {.shape = shape, .name = name, .tokens = context + 4 * options.steps}));
   }
   return settings;
 }
@@ -66,30 +86,65 @@ void print_table(const ServingBenchOptions& options, const Machine& machine, con
             to_string(shape.dtype), shape.layers, quick_note(options.quick), bench::table(rows));
 }
 
-Result<int> bench_serving(const ServingBenchOptions& options) {
-  TERRACE_ASSIGN(const Config config, bench_config(options));
-  TERRACE_TRY(check_counts(options));
-  TERRACE_ASSIGN(const KvShape shape, measured_shape(options, config));
-  std::string gpu;
+/// Checks all policies on the backend that is measured.
+Result<MeasuredBackend> find_measured_backend(const Config& config, const KvShape& shape) {
+  MeasuredBackend measured;
   TERRACE_TRY(check_policies(
       config, shape,
       [&](const Config& own) {
         auto chosen = choose_backend(own);
-        if (chosen) gpu = chosen->choice.device;
+        if (chosen) {
+          measured = {chosen->choice.device, chosen->backend->memory(Tier::host).limit};
+        }
         return chosen;
       },
       [](const Config& /*own*/) -> Result<SharedGates> { return nullptr; }));
+  return measured;
+}
+
+struct Rows {
+  Machine machine;
+  KvShape shape;
+  std::vector<bench::Row> rows;
+};
+
+int print(const ServingBenchOptions& options, const Config& config, const Rows& asked) {
+  if (options.shared.json()) {
+    print_rows_document("bench serving", config, asked.machine, asked.rows);
+  } else {
+    print_table(options, asked.machine, asked.shape, asked.rows);
+  }
+  return std::ranges::any_of(asked.rows, &bench::Row::failed) ? 1 : 0;
+}
+
+Result<Rows> ask_headline(const ServingBenchOptions& options, const Config& config) {
+  TERRACE_ASSIGN(const KvShape shape, measured_shape(options, config));
+  TERRACE_ASSIGN(const MeasuredBackend backend, find_measured_backend(config, shape));
+  TERRACE_ASSIGN(bench::HeadlineSettings settings,
+                 headline_settings(options, config, shape, backend));
+  Progress progress(options.shared.quiet);
+  settings.say = [&](const std::string& words) { progress.show_stage(words); };
+  std::vector<bench::Question> questions = bench::headline_questions(settings);
+  TERRACE_TRY(keep_wanted(options, questions));
+  return Rows{read_machine(backend.device), shape, ask_all(questions, options, progress)};
+}
+
+Result<Rows> ask_serving(const ServingBenchOptions& options, const Config& config) {
+  TERRACE_ASSIGN(const KvShape shape, measured_shape(options, config));
+  TERRACE_ASSIGN(const MeasuredBackend backend, find_measured_backend(config, shape));
   TERRACE_ASSIGN(const bench::ServingSettings settings, serving_settings(options, config, shape));
   std::vector<bench::Question> questions = bench::serving_questions(settings);
   TERRACE_TRY(keep_wanted(options, questions));
-  const Machine machine = read_machine(gpu);
-  const std::vector<bench::Row> rows = ask_all(questions, options);
-  if (options.shared.json()) {
-    print_rows_document("bench serving", config, machine, rows);
-  } else {
-    print_table(options, machine, shape, rows);
-  }
-  return std::ranges::any_of(rows, &bench::Row::failed) ? 1 : 0;
+  return Rows{read_machine(backend.device), shape, ask_all(questions, options)};
+}
+
+Result<int> bench_serving(const ServingBenchOptions& options) {
+  TERRACE_ASSIGN(Config config, bench_config(options));
+  TERRACE_TRY(check_counts(options));
+  if (options.headline) config = headline_config(std::move(config));
+  TERRACE_ASSIGN(const Rows asked,
+                 options.headline ? ask_headline(options, config) : ask_serving(options, config));
+  return print(options, config, asked);
 }
 
 constexpr std::string_view serving_words = R"(Rows:
@@ -101,7 +156,31 @@ constexpr std::string_view serving_words = R"(Rows:
   step_beside_a_piece       a step with a piece of a prompt, over step and piece alone
   step_while_indexing       a step while another sequence's index is built, over one without
   b8, n4096, signs          sequences of a batch, tokens of a prompt, policy
+Rows of --headline:
+  fits                      sequences that --model-device-memory has room for
+  step                      time of a step, for each sequence and layer
+  step_fixed                time of a step that does not grow with its layers
+  step_marginal             time that a layer adds to a step of the batch
+  cpu                       processor time of the calling thread for a layer of a step
+  hit_rate                  share of the wanted rows that were in the cache
+  link_bytes                over the link, for each token and layer
+  device_bytes              most device memory of steps, for each sequence
+  ttft                      time to the first token of a prompt that is given
+  tokens_per_second         of as many sequences as fit; the peer is policy full
+  full, pqcache, signs      policies compared where --policy names no others
 )";
+
+void add_headline_options(CLI::App& serving, ServingBenchOptions& options) {
+  CLI::Option* const headline = serving.add_flag(
+      "--headline", options.headline, "tokens a second at equal device memory, policy by policy");
+  serving
+      .add_option("--model-device-memory", options.model_device_memory,
+                  "what the model's device has for the KV cache [64GB]")
+      ->needs(headline)
+      ->option_text("SIZE");
+  add_count(serving, "--model-layers", options.model_layers, "layers of the model [the shape's]")
+      ->needs(headline);
+}
 
 }  // namespace
 
@@ -115,19 +194,26 @@ void add_bench_serving(CLI::App& bench, Invocation& invocation) {
   serving->add_option("--model", options->model, "folder whose config.json has the shape")
       ->excludes(shape)
       ->option_text("DIR");
-  add_count(*serving, "--layers", options->layers, "layers measured [1]");
-  serving->add_option("--sequences", options->sequences, "sizes of batches [1,64]")
+  serving->add_option("--layers", options->layers, "layers measured [1; with --headline 4]")
+      ->option_text("N");
+  serving
+      ->add_option("--sequences,--batches", options->sequences,
+                   "sizes of batches [1,64; with --headline 1,16,64]")
       ->option_text("N,...");
-  add_count(*serving, "--context", options->context, "tokens of a prompt, in the mean [4096]");
+  serving
+      ->add_option("--context", options->contexts,
+                   "tokens of a prompt, in the mean [4096; with --headline on a GPU 32768,131072]")
+      ->option_text("N");
   add_count(*serving, "--steps", options->steps, "steps of a batch without pieces of prompts [64]");
   add_count(*serving, "--prefill-chunk", options->prefill_chunk,
             "tokens of a prompt's piece, which comes in one step [512]");
   serving
       ->add_option("--prompt", options->prompt,
                    "computed: pieces attend; given: their rows are stored without attention, so "
-                   "that long prompts take seconds [computed]")
+                   "that long prompts take seconds [computed; with --headline given]")
       ->check(CLI::IsMember({"computed", "given"}))
       ->option_text("KIND");
+  add_headline_options(*serving, *options);
   add_bench_options(*serving, *options, serving_words);
   add_key_flags(*serving, serving_flags, options->shared);
   serving->callback([options, &invocation] {

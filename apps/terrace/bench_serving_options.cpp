@@ -39,29 +39,31 @@ Result<std::vector<std::size_t>> read_sequences(const std::string& list) {
   return read_counts("--sequences", list, sequences_max);
 }
 
+Result<std::vector<std::size_t>> read_contexts(const std::string& list) {
+  return read_counts("--context", list, serving_tokens_max);
+}
+
 Status check_counts(const ServingBenchOptions& options) {
-  TERRACE_TRY(check_count("--context", options.context, serving_tokens_max));
   TERRACE_TRY(check_count("--steps", options.steps, serving_tokens_max));
   return check_count("--prefill-chunk", options.prefill_chunk, serving_tokens_max);
 }
 
-Result<bench::ServingPolicy> serving_policy(Config config, const KvShape& shape,
-                                            const std::string& name, std::size_t tokens) {
-  TERRACE_TRY(config.set("retrieval.policy", name, {ConfigOrigin::flag, "--policy"}));
-  TERRACE_ASSIGN(RuntimeOptions runtime, RuntimeOptions::from(config, shape));
+Result<bench::ServingPolicy> serving_policy(Config config, const PolicyQuery& query) {
+  TERRACE_TRY(config.set("retrieval.policy", query.name, {ConfigOrigin::flag, "--policy"}));
+  TERRACE_ASSIGN(RuntimeOptions runtime, RuntimeOptions::from(config, query.shape));
   // A step without an index attends exactly, which is not the work to be measured.
   if (config.is("index.until_ready", "auto")) runtime.until_ready = UntilReady::wait;
   // Memory is reserved by the budget: no more than there will be tokens, with room to decode.
   if (runtime.budget.kind == TokenBudget::Kind::tokens) {
-    runtime.budget.value = std::min(runtime.budget.value, static_cast<double>(2 * tokens));
+    runtime.budget.value = std::min(runtime.budget.value, static_cast<double>(2 * query.tokens));
   }
-  TERRACE_ASSIGN(const auto policy, policies::make_retrieval_policy(name, runtime.retrieval));
-  TERRACE_ASSIGN(const IndexLayout index, policy->index_layout(shape));
-  const auto backend = [config]() -> Result<std::unique_ptr<Backend>> {
-    TERRACE_ASSIGN(offload::ChosenBackend chosen, choose_backend(config));
+  TERRACE_ASSIGN(const auto policy, policies::make_retrieval_policy(query.name, runtime.retrieval));
+  TERRACE_ASSIGN(const IndexLayout index, policy->index_layout(query.shape));
+  const auto backend = [config, times = query.times]() -> Result<std::unique_ptr<Backend>> {
+    TERRACE_ASSIGN(offload::ChosenBackend chosen, choose_backend(config, {.times = times}));
     return std::move(chosen.backend);
   };
-  return bench::ServingPolicy{.name = name,
+  return bench::ServingPolicy{.name = query.name,
                               .options = {.runtime = std::move(runtime), .backend = backend},
                               .builds_index = !index.empty()};
 }
