@@ -7,7 +7,7 @@ namespace terrace::apps {
 offload::BackendOptions backend_options(const Config& config, const BackendContext& context) {
   offload::BackendOptions options = offload::BackendOptions::from(config);
   options.host.observer = options.cuda.observer = context.observer;
-  options.cuda.times = true;  // commands report where time goes
+  options.cuda.times = context.times;
   if (context.profile != nullptr && context.profile->link) {
     options.cuda.switch_over_bytes = static_cast<std::size_t>(context.profile->link->switch_over);
   }

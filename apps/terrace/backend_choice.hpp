@@ -7,10 +7,12 @@
 
 namespace terrace::apps {
 
-/// The objects that a backend gets in addition to the config. Each may be null.
+/// The objects that a backend gets in addition to the config. Pointers may be null.
 struct BackendContext {
   WorkObserver* observer = nullptr;         ///< of what its queues do; outlives it
   const MachineProfile* profile = nullptr;  ///< of its link
+  /// Whether queues of a device say how long they worked: it takes an event or two for each piece.
+  bool times = true;
 };
 
 /// The options of every backend that a config names, within the limit of the container.

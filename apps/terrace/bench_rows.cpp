@@ -8,7 +8,6 @@
 
 #include "document.hpp"
 #include "output.hpp"
-#include "progress.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -51,12 +50,18 @@ Status keep_wanted(const BenchOptions& options, std::vector<bench::Question>& qu
 std::vector<bench::Row> ask_all(std::span<const bench::Question> questions,
                                 const BenchOptions& options) {
   Progress progress(options.shared.quiet);
+  return ask_all(questions, options, progress);
+}
+
+std::vector<bench::Row> ask_all(std::span<const bench::Question> questions,
+                                const BenchOptions& options, Progress& progress) {
   std::vector<bench::Row> rows;
   for (const bench::Question& question : questions) {
     progress.show("bench", question.name,
                   static_cast<double>(rows.size()) / static_cast<double>(questions.size()));
     rows.push_back(bench::ask(question, {.quick = options.quick}));
   }
+  progress.clear();
   return rows;
 }
 

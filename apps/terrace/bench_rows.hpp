@@ -10,6 +10,7 @@
 #include "command.hpp"
 #include "harness/question.hpp"
 #include "machine.hpp"
+#include "progress.hpp"
 
 namespace terrace::apps {
 
@@ -36,6 +37,10 @@ Status keep_wanted(const BenchOptions& options, std::vector<bench::Question>& qu
 /// Asks one after the other, and shows how far it is.
 std::vector<bench::Row> ask_all(std::span<const bench::Question> questions,
                                 const BenchOptions& options);
+
+/// The same, where the questions say by `progress` what they do.
+std::vector<bench::Row> ask_all(std::span<const bench::Question> questions,
+                                const BenchOptions& options, Progress& progress);
 
 /// Warns on standard error if a profile gets figures of --quick. `whose`: as "link's".
 void warn_of_quick_profile(const BenchOptions& options, std::string_view whose);

@@ -1,24 +1,21 @@
 #include "bench_serving.hpp"
 
 #include <fmt/core.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <memory>
-#include <optional>
 
 #include "backend_choice.hpp"
-#include "bench_rows.hpp"
+#include "bench_headline.hpp"
+#include "bench_serving_options.hpp"
 #include "config_check.hpp"
-#include "model_shapes.hpp"
 #include "output.hpp"
-#include "serving/questions.hpp"
-#include "terrace/policies/retrieval.hpp"
 
 namespace terrace::apps {
 namespace {
+
+constexpr std::size_t default_context = 4096;
 
 constexpr std::array serving_flags{
     KeyFlag{"--policy", "retrieval.policy", "policies to serve with, separated by commas, or all"},
@@ -35,103 +32,49 @@ constexpr std::array serving_flags{
     KeyFlag{"--link-latency", "link.latency", "start-up time of a copy on the imitated link: 10us"},
 };
 
-constexpr std::size_t sequences_max = std::size_t{1} << 16;
-constexpr std::size_t serving_tokens_max = std::size_t{1} << 30;
-
-struct ServingBenchOptions : BenchOptions {
-  std::string shape = named_shapes().front().name;
-  std::string model;  ///< folder; empty = the shape
-  std::string sequences = "1,64";
-  std::size_t layers = 1;
-  std::size_t context = 4096;
-  std::size_t steps = 64;
-  std::size_t prefill_chunk = 512;
-};
-
-/// The shape of as many layers as are measured, in the config's dtype.
+/// The shape of as many layers as are measured.
 Result<KvShape> measured_shape(const ServingBenchOptions& options, const Config& config) {
-  const Dtype dtype = *parse_dtype(config.text("kv.dtype"));
-  TERRACE_ASSIGN(KvShape shape, find_shape(options.shape, options.model, dtype));
-  if (options.layers == 0 || options.layers > shape.layers) {
-    return fail(Errc::invalid_argument, "--layers {}: the model has {}", options.layers,
-                shape.layers);
+  TERRACE_ASSIGN(KvShape shape, model_shape(options, config));
+  if (options.headline) {
+    TERRACE_ASSIGN(shape.layers, headline_layers(options, shape));
+    return shape;
   }
-  shape.layers = options.layers;
+  const std::size_t layers = options.layers.value_or(1);
+  if (layers == 0 || layers > shape.layers) {
+    return fail(Errc::invalid_argument, "--layers {}: the model has {}", layers, shape.layers);
+  }
+  shape.layers = layers;
   return shape;
 }
 
-Status check_counts(const ServingBenchOptions& options) {
-  TERRACE_TRY(check_count("--context", options.context, serving_tokens_max));
-  TERRACE_TRY(check_count("--steps", options.steps, serving_tokens_max));
-  return check_count("--prefill-chunk", options.prefill_chunk, serving_tokens_max);
-}
-
-Result<std::vector<std::size_t>> read_sequences(const std::string& list) {
-  TERRACE_ASSIGN(const std::vector<std::string> numbers, split_names("--sequences", list));
-  std::vector<std::size_t> counts;
-  for (const std::string& number : numbers) {
-    std::size_t count = 0;
-    const char* const end = number.data() + number.size();
-    const auto read = std::from_chars(number.data(), end, count);
-    if (read.ec != std::errc{} || read.ptr != end || count == 0 || count > sequences_max) {
-      return fail(Errc::invalid_argument, "--sequences {}: give numbers from 1 to {}, as 1,64",
-                  list, sequences_max);
-    }
-    if (std::ranges::find(counts, count) == counts.end()) counts.push_back(count);
-  }
-  return counts;
-}
-
-Result<bench::ServingPolicy> serving_policy(const ServingBenchOptions& options, Config config,
-                                            const KvShape& shape, const std::string& name) {
-  TERRACE_TRY(config.set("retrieval.policy", name, {ConfigOrigin::flag, "--policy"}));
-  TERRACE_ASSIGN(RuntimeOptions runtime, RuntimeOptions::from(config, shape));
-  // A step without an index attends exactly, which is not the work to be measured.
-  if (config.is("index.until_ready", "auto")) runtime.until_ready = UntilReady::wait;
-  // Memory is reserved by the budget: no more than there will be tokens, with room to decode.
-  if (runtime.budget.kind == TokenBudget::Kind::tokens) {
-    const auto most = static_cast<double>(2 * (options.context + 4 * options.steps));
-    runtime.budget.value = std::min(runtime.budget.value, most);
-  }
-  TERRACE_ASSIGN(const auto policy, policies::make_retrieval_policy(name, runtime.retrieval));
-  TERRACE_ASSIGN(const IndexLayout index, policy->index_layout(shape));
-  const auto backend = [config]() -> Result<std::unique_ptr<Backend>> {
-    TERRACE_ASSIGN(offload::ChosenBackend chosen, choose_backend(config));
-    return std::move(chosen.backend);
-  };
-  return bench::ServingPolicy{.name = name,
-                              .options = {.runtime = std::move(runtime), .backend = backend},
-                              .builds_index = !index.empty()};
-}
-
-bench::Json parameters_of(const ServingBenchOptions& options, const Config& config,
-                          const KvShape& shape) {
-  return {{"shape", options.model.empty() ? options.shape : options.model},
-          {"layers", shape.layers},
-          {"query_heads", shape.query_heads},
-          {"kv_heads", shape.kv_heads},
-          {"head_dim", shape.head_dim},
-          {"dtype", to_string(shape.dtype)},
-          {"budget", config.text("retrieval.budget")},
-          {"cache", config.text("cache.policy")},
-          {"placement", config.text("placement")},
-          {"device_threads", config.integer("threads.device")},
-          {"host_threads", config.integer("threads.host")}};
+Result<std::size_t> only_context(const ServingBenchOptions& options) {
+  if (options.contexts.empty()) return default_context;
+  TERRACE_ASSIGN(const std::vector<std::size_t> contexts, read_contexts(options.contexts));
+  if (contexts.size() == 1) return contexts.front();
+  return fail(Errc::invalid_argument, "--context {}: --headline alone takes several",
+              options.contexts);
 }
 
 Result<bench::ServingSettings> serving_settings(const ServingBenchOptions& options,
                                                 const Config& config, const KvShape& shape) {
+  TERRACE_ASSIGN(const std::size_t context, only_context(options));
   bench::ServingSettings settings{
-      .sizes = {.context = options.context,
+      .sizes = {.context = context,
                 .steps = options.steps,
-                .prefill_chunk = options.prefill_chunk},
+                .prefill_chunk = options.prefill_chunk,
+                .given_prompts = options.prompt == "given"},
       .threads = config.integer("threads.device") + config.integer("threads.host"),
       .parameters = parameters_of(options, config, shape),
       .quick = options.quick};
-  TERRACE_ASSIGN(settings.sequences, read_sequences(options.sequences));
+  if (!options.sequences.empty()) {
+    TERRACE_ASSIGN(settings.sequences, read_sequences(options.sequences));
+  }
   TERRACE_ASSIGN(const std::vector<std::string> names, policy_names(config));
   for (const std::string& name : names) {
-    TERRACE_ASSIGN(settings.policies.emplace_back(), serving_policy(options, config, shape, name));
+    TERRACE_ASSIGN(
+        settings.policies.emplace_back(),
+        serving_policy(config,
+                       {.shape = shape, .name = name, .tokens = context + 4 * options.steps}));
   }
   return settings;
 }
@@ -140,35 +83,69 @@ void print_table(const ServingBenchOptions& options, const Machine& machine, con
                  std::span<const bench::Row> rows) {
   print_out("machine  {}, {}, {} cores\n", machine.cpu, machine.isa, machine.cores);
   print_out("model    {}: {} query heads, {} KV heads of {}, {}; layers {}{}\n\n{}",
-            options.model.empty() ? options.shape : options.model, shape.query_heads,
-            shape.kv_heads, shape.head_dim, to_string(shape.dtype), shape.layers,
-            quick_note(options.quick), bench::table(rows));
+            options.shape_name(), shape.query_heads, shape.kv_heads, shape.head_dim,
+            to_string(shape.dtype), shape.layers, quick_note(options.quick), bench::table(rows));
 }
 
-Result<int> bench_serving(const ServingBenchOptions& options) {
-  TERRACE_ASSIGN(const Config config, bench_config(options));
-  TERRACE_TRY(check_counts(options));
-  TERRACE_ASSIGN(const KvShape shape, measured_shape(options, config));
-  std::string gpu;
+/// Checks all policies on the backend that is measured.
+Result<MeasuredBackend> find_measured_backend(const Config& config, const KvShape& shape) {
+  MeasuredBackend measured;
   TERRACE_TRY(check_policies(
       config, shape,
       [&](const Config& own) {
         auto chosen = choose_backend(own);
-        if (chosen) gpu = chosen->choice.device;
+        if (chosen) {
+          measured = {chosen->choice.device, chosen->backend->memory(Tier::host).limit};
+        }
         return chosen;
       },
       [](const Config& /*own*/) -> Result<SharedGates> { return nullptr; }));
+  return measured;
+}
+
+struct Rows {
+  Machine machine;
+  KvShape shape;
+  std::vector<bench::Row> rows;
+};
+
+int print(const ServingBenchOptions& options, const Config& config, const Rows& asked) {
+  if (options.shared.json()) {
+    print_rows_document("bench serving", config, asked.machine, asked.rows);
+  } else {
+    print_table(options, asked.machine, asked.shape, asked.rows);
+  }
+  return std::ranges::any_of(asked.rows, &bench::Row::failed) ? 1 : 0;
+}
+
+Result<Rows> ask_headline(const ServingBenchOptions& options, const Config& config) {
+  TERRACE_ASSIGN(const KvShape shape, measured_shape(options, config));
+  TERRACE_ASSIGN(const MeasuredBackend backend, find_measured_backend(config, shape));
+  TERRACE_ASSIGN(bench::HeadlineSettings settings,
+                 headline_settings(options, config, shape, backend));
+  Progress progress(options.shared.quiet);
+  settings.say = [&](const std::string& words) { progress.show_stage(words); };
+  std::vector<bench::Question> questions = bench::headline_questions(settings);
+  TERRACE_TRY(keep_wanted(options, questions));
+  return Rows{read_machine(backend.device), shape, ask_all(questions, options, progress)};
+}
+
+Result<Rows> ask_serving(const ServingBenchOptions& options, const Config& config) {
+  TERRACE_ASSIGN(const KvShape shape, measured_shape(options, config));
+  TERRACE_ASSIGN(const MeasuredBackend backend, find_measured_backend(config, shape));
   TERRACE_ASSIGN(const bench::ServingSettings settings, serving_settings(options, config, shape));
   std::vector<bench::Question> questions = bench::serving_questions(settings);
   TERRACE_TRY(keep_wanted(options, questions));
-  const Machine machine = read_machine(gpu);
-  const std::vector<bench::Row> rows = ask_all(questions, options);
-  if (options.shared.json()) {
-    print_rows_document("bench serving", config, machine, rows);
-  } else {
-    print_table(options, machine, shape, rows);
-  }
-  return std::ranges::any_of(rows, &bench::Row::failed) ? 1 : 0;
+  return Rows{read_machine(backend.device), shape, ask_all(questions, options)};
+}
+
+Result<int> bench_serving(const ServingBenchOptions& options) {
+  TERRACE_ASSIGN(Config config, bench_config(options));
+  TERRACE_TRY(check_counts(options));
+  if (options.headline) config = headline_config(std::move(config));
+  TERRACE_ASSIGN(const Rows asked,
+                 options.headline ? ask_headline(options, config) : ask_serving(options, config));
+  return print(options, config, asked);
 }
 
 constexpr std::string_view serving_words = R"(Rows:
@@ -180,7 +157,31 @@ constexpr std::string_view serving_words = R"(Rows:
   step_beside_a_piece       a step with a piece of a prompt, over step and piece alone
   step_while_indexing       a step while another sequence's index is built, over one without
   b8, n4096, signs          sequences of a batch, tokens of a prompt, policy
+Rows of --headline:
+  fits                      sequences that --model-device-memory has room for
+  step                      time of a step, for each sequence and layer
+  step_fixed                time of a step that does not grow with its layers
+  step_marginal             time that a layer adds to a step of the batch
+  cpu                       processor time of the calling thread for a layer of a step
+  hit_rate                  share of the wanted rows that were in the cache
+  link_bytes                over the link, for each token and layer
+  device_bytes              most device memory of steps, for each sequence
+  ttft                      time to the first token of a prompt that is given
+  tokens_per_second         of as many sequences as fit; the peer is policy full
+  full, pqcache, signs      policies compared where --policy names no others
 )";
+
+void add_headline_options(CLI::App& serving, ServingBenchOptions& options) {
+  CLI::Option* const headline = serving.add_flag(
+      "--headline", options.headline, "tokens a second at equal device memory, policy by policy");
+  serving
+      .add_option("--model-device-memory", options.model_device_memory,
+                  "what the model's device has for the KV cache [64GB]")
+      ->needs(headline)
+      ->option_text("SIZE");
+  add_count(serving, "--model-layers", options.model_layers, "layers of the model [the shape's]")
+      ->needs(headline);
+}
 
 }  // namespace
 
@@ -194,13 +195,26 @@ void add_bench_serving(CLI::App& bench, Invocation& invocation) {
   serving->add_option("--model", options->model, "folder whose config.json has the shape")
       ->excludes(shape)
       ->option_text("DIR");
-  add_count(*serving, "--layers", options->layers, "layers measured [1]");
-  serving->add_option("--sequences", options->sequences, "sizes of batches [1,64]")
+  serving->add_option("--layers", options->layers, "layers measured [1; with --headline 4]")
+      ->option_text("N");
+  serving
+      ->add_option("--sequences,--batches", options->sequences,
+                   "sizes of batches [1,64; with --headline 1,16,64]")
       ->option_text("N,...");
-  add_count(*serving, "--context", options->context, "tokens of a prompt, in the mean [4096]");
+  serving
+      ->add_option("--context", options->contexts,
+                   "tokens of a prompt, in the mean [4096; with --headline on a GPU 32768,131072]")
+      ->option_text("N");
   add_count(*serving, "--steps", options->steps, "steps of a batch without pieces of prompts [64]");
   add_count(*serving, "--prefill-chunk", options->prefill_chunk,
             "tokens of a prompt's piece, which comes in one step [512]");
+  serving
+      ->add_option("--prompt", options->prompt,
+                   "computed: pieces attend; given: their rows are stored without attention, so "
+                   "that long prompts take seconds [computed; with --headline given]")
+      ->check(CLI::IsMember({"computed", "given"}))
+      ->option_text("KIND");
+  add_headline_options(*serving, *options);
   add_bench_options(*serving, *options, serving_words);
   add_key_flags(*serving, serving_flags, options->shared);
   serving->callback([options, &invocation] {

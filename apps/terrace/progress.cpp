@@ -51,13 +51,21 @@ std::string progress_line(std::string_view words, double share, std::size_t colu
 Progress::Progress(bool quiet) : enabled_(!quiet && can_take_back_a_line()) {}
 
 void Progress::show(std::string_view what, std::string_view stage, double share) {
+  if (!enabled_) return;
+  what_ = what;
+  share_ = share;
   const auto now = std::chrono::steady_clock::now();
-  if (!enabled_ || now < next_) return;
+  if (now < next_) return;
   next_ = now + 100ms;
   say_bare("\r\033[K{}",
            progress_line(fmt::format("{}{}: {}", prefix_, what, stage), share, terminal_columns()));
   std::fflush(stderr);
   shown_ = true;
+}
+
+void Progress::show_stage(std::string_view stage) {
+  next_ = {};
+  show(std::string(what_), stage, share_);
 }
 
 void Progress::clear() {

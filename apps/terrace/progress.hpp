@@ -25,6 +25,9 @@ class Progress {
   /// Shows how much of "pqcache: decode" is done, at most ten times a second.
   void show(std::string_view what, std::string_view stage, double share);
 
+  /// Shows, at once, what goes on within what was shown last: the start of something long.
+  void show_stage(std::string_view stage);
+
   /// From now on the line begins with these words.
   void begin_with(std::string words) { prefix_ = std::move(words); }
 
@@ -34,6 +37,8 @@ class Progress {
  private:
   bool enabled_;
   std::string prefix_;
+  std::string what_;
+  double share_ = 0;
   bool shown_ = false;
   std::chrono::steady_clock::time_point next_{};
 };

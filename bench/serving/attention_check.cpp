@@ -98,7 +98,7 @@ double dot(std::span<const double> a, std::span<const double> b) {
 Status check_attended_rows(const AttendedToken& token, const StepSelection& attended) {
   const KvShape& shape = token.traffic.pool().shape();
   PlainAttention plain(token);
-  for (std::size_t head = 0; head < shape.query_heads; ++head) {
+  for (std::size_t head = 0; head < shape.query_heads; head += token.head_stride) {
     const std::size_t list = attended.scope == ListScope::query_head ? head : head / shape.group();
     const std::vector<std::size_t> positions = positions_of(attended, list);
     if (positions.empty() || positions.back() != token.position) {
@@ -126,7 +126,7 @@ Status check_near_full_attention(const AttendedToken& token) {
   PlainAttention plain(token);
   std::vector<std::size_t> all;
   append(all, {0, token.position + 1});
-  for (std::size_t head = 0; head < shape.query_heads; ++head) {
+  for (std::size_t head = 0; head < shape.query_heads; head += token.head_stride) {
     const auto full = plain.over(head, all);
     const auto numbers = output_of(token, head);
     const std::vector<double> output(numbers.begin(), numbers.end());

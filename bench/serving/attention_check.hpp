@@ -16,6 +16,7 @@ struct AttendedToken {
   std::size_t layer = 0;
   std::size_t position = 0;
   std::span<const float> output;  ///< [query_heads, head_dim]
+  std::size_t head_stride = 1;    ///< every so many query heads are checked
 };
 
 /// Checks the output against attention over exactly the rows that the step says it attended to.

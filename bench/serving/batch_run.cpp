@@ -124,6 +124,10 @@ class Service {
   /// The others decode meanwhile. These steps are longer, and are not timed.
   Status take_prompt_of(std::size_t place) {
     ServedSequence& arriving = *batch_[place];
+    if (sizes_.given_prompts) {
+      TERRACE_TRY(engine_.store_until(arriving, arriving.prompt.tokens));
+      return arriving.sequence->await_indexes();
+    }
     while (arriving.prompt_tokens_left() > 0) TERRACE_TRY(engine_.step(members()));
     TERRACE_TRY(engine_.check_outputs(place));
     TERRACE_TRY(engine_.check_outputs((place + 1) % batch_.size()));

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "serving/attention_check.hpp"
+#include "harness/thread_cpu_time.hpp"
 #include "terrace/core/drain_to_end.hpp"
 
 namespace terrace::bench {
@@ -62,75 +62,57 @@ Result<std::unique_ptr<ServedSequence>> ServingEngine::announce(const MadeUpProm
 
 Result<std::unique_ptr<ServedSequence>> ServingEngine::store(const MadeUpPrompt& prompt) {
   TERRACE_ASSIGN(auto served, announce(prompt));
-  while (served->prompt_tokens_left() > 0) TERRACE_TRY(store_piece(served->next()));
+  TERRACE_TRY(store_until(*served, prompt.tokens));
   return served;
 }
 
-Status ServingEngine::store_piece(const ServedMember& piece) {
-  TERRACE_TRY(lay_out({&piece, 1}));
+Result<Duration> ServingEngine::store_until(ServedSequence& served, std::size_t tokens) {
+  Duration wall{};
+  while (served.sequence->length() < tokens) {
+    ServedMember piece = served.next();
+    piece.tokens = std::min(piece.tokens, tokens - served.sequence->length());
+    TERRACE_ASSIGN(const Duration taken, store_piece(piece));
+    wall += taken;
+  }
+  return wall;
+}
+
+Result<Duration> ServingEngine::store_piece(const ServedMember& piece) {
+  // A retention policy needs the prompt's attention.
+  const bool attends = runtime_->retention_traits() != nullptr;
+  TERRACE_TRY(attends ? lay_out({&piece, 1}) : lay_out_rows({&piece, 1}));
   const StepMember member{piece.served->sequence.get(), piece.tokens};
+  const TimePoint begin = now();
   TERRACE_ASSIGN(const auto step, runtime_->begin_step({&member, 1}, *compute_));
   TERRACE_TRY(step->status(0));
-  // A retention policy needs the prompt's attention.
-  TERRACE_TRY(runtime_->retention_traits() == nullptr ? append(*step) : attend(*step));
-  return step->status(0);
+  TERRACE_TRY(attends ? attend(*step) : append(*step));
+  TERRACE_TRY(step->end());
+  TERRACE_TRY(step->status(0));
+  return now() - begin;
 }
 
 Status ServingEngine::append(Step& step) {
+  const PlacedMember& member = batch_.front();
+  const std::size_t count =
+      std::min(member.served->sequence->query_window_tokens(), member.tokens.size());
+  const std::size_t floats = count * floats_per_token();
+  last_queries_.resize(shape().layers * floats);  // all layers: they are read as the queue comes by
   for (std::size_t layer = 0; layer < shape().layers; ++layer) {
-    const PromptHints of_piece = hints(layer, batch_.front());
+    const auto queries = std::span(last_queries_).subspan(layer * floats, floats);
+    member.served->traffic.fill_queries(layer, {member.tokens.end - count, member.tokens.end},
+                                        queries);
+    const PromptHints of_piece{.query_window = queries};
     const std::byte* const rows =
         rows_.device.data() + layer * batch_tokens_ * shape().token_bytes();
     TERRACE_TRY(step.append(static_cast<LayerId>(layer),
                             {.kv = packed_rows(shape(), rows), .hints = {&of_piece, 1}}));
   }
-  return step.end();
+  return {};
 }
 
 Duration ServingEngine::busy() const {
   const QueueCounters counters = compute_->counters();
   return std::accumulate(counters.busy.begin(), counters.busy.end(), Duration{});
-}
-
-Status ServingEngine::lay_out(std::span<const ServedMember> batch) {
-  batch_.clear();
-  batch_tokens_ = 0;
-  for (const auto& [served, tokens] : batch) {
-    const std::size_t begin = served->sequence->length();
-    batch_.push_back({served, {begin, begin + tokens}, batch_tokens_});
-    batch_tokens_ += tokens;
-  }
-  const std::size_t tokens = shape().layers * batch_tokens_;
-  const std::size_t row_bytes = tokens * shape().token_bytes();
-  const std::size_t query_bytes = tokens * floats_per_token() * sizeof(float);
-  Backend& backend = runtime_->backend();
-  TERRACE_TRY(rows_.reserve(backend, row_bytes));
-  TERRACE_TRY(queries_.reserve(backend, query_bytes));
-  TERRACE_TRY(outputs_.reserve(backend, query_bytes));
-  for (std::size_t layer = 0; layer < shape().layers; ++layer) {
-    for (const PlacedMember& member : batch_) fill_inputs(layer, member);
-  }
-  const CopyExtent upload[] = {rows_.to_device(row_bytes), queries_.to_device(query_bytes)};
-  return copy_now(upload);
-}
-
-void ServingEngine::fill_inputs(std::size_t layer, const PlacedMember& member) {
-  const std::size_t at = place_in_tensors(layer, member);
-  const Traffic& traffic = member.served->traffic;
-  traffic.fill_rows(layer, member.tokens, rows_.host.data() + at * shape().token_bytes());
-  traffic.fill_queries(layer, member.tokens,
-                       {queries_.host.as<float>() + at * floats_per_token(),
-                        member.tokens.size() * floats_per_token()});
-}
-
-PromptHints ServingEngine::hints(std::size_t layer, const PlacedMember& member) const {
-  const ServedSequence& served = *member.served;
-  if (member.tokens.begin >= served.prompt.tokens) return {};
-  const std::size_t tokens = member.tokens.size();
-  const std::size_t count = std::min(served.sequence->query_window_tokens(), tokens);
-  const std::size_t at = place_in_tensors(layer, member) + tokens - count;
-  return {.query_window = {queries_.host.as<float>() + at * floats_per_token(),
-                           count * floats_per_token()}};
 }
 
 Status ServingEngine::attend(Step& step) {
@@ -147,7 +129,7 @@ Status ServingEngine::attend(Step& step) {
          .hints = of_members,
          .speculated_query_stride = floats_per_token()}));
   }
-  return step.end();
+  return {};
 }
 
 Result<StepTimes> ServingEngine::step(std::span<const ServedMember> batch) {
@@ -157,43 +139,51 @@ Result<StepTimes> ServingEngine::step(std::span<const ServedMember> batch) {
   for (const auto& [served, tokens] : batch) members.push_back({served->sequence.get(), tokens});
   const Duration busy_before = busy();
   const TimePoint begin = now();
+  const Duration cpu_begin = thread_cpu_time();
   TERRACE_ASSIGN(const auto step, runtime_->begin_step(members, *compute_));
-  const Status attended = attend(*step);
+  const Duration cpu_attend = thread_cpu_time();
+  Status ended = attend(*step);
+  const Duration cpu_end = thread_cpu_time();
+  if (ended) ended = step->end();
+  const StepCpu cpu{.begin = cpu_attend - cpu_begin,
+                    .attend = cpu_end - cpu_attend,
+                    .end = thread_cpu_time() - cpu_end};
   const Duration wall = now() - begin;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     if (step->status(i)) continue;
     return tl::unexpected(step->status(i).error().while_doing(
         fmt::format("sequence {} of a batch of {}", i, batch.size())));
   }
-  TERRACE_TRY(attended);
-  return StepTimes{.wall = wall, .busy = busy() - busy_before};
+  TERRACE_TRY(ended);
+  return StepTimes{.wall = wall, .busy = busy() - busy_before, .cpu = cpu};
 }
 
-Status ServingEngine::check_outputs(std::size_t place) {
+Status ServingEngine::check_outputs(std::size_t place, std::size_t heads) {
   const std::size_t floats = shape().layers * batch_tokens_ * floats_per_token();
   const CopyExtent download[] = {outputs_.to_host(floats * sizeof(float))};
   TERRACE_TRY(copy_now(download));
   const PlacedMember& member = batch_[place];
+  const ServedSequence& served = *member.served;
   for (std::size_t layer = 0; layer < shape().layers; ++layer) {
     const std::size_t last = place_in_tensors(layer, member) + member.tokens.size() - 1;
-    TERRACE_TRY(
-        check_output(*member.served, layer, outputs_.host.as<float>() + last * floats_per_token()));
+    TERRACE_TRY(check_output(
+        served,
+        {.traffic = served.traffic,
+         .layer = layer,
+         .position = served.sequence->length() - 1,
+         .output = {outputs_.host.as<float>() + last * floats_per_token(), floats_per_token()},
+         .head_stride = std::max<std::size_t>(shape().query_heads / heads, 1)}));
   }
   return {};
 }
 
-Status ServingEngine::check_output(const ServedSequence& served, std::size_t layer,
-                                   const float* output) const {
-  const AttendedToken token{.traffic = served.traffic,
-                            .layer = layer,
-                            .position = served.sequence->length() - 1,
-                            .output = {output, floats_per_token()}};
+Status ServingEngine::check_output(const ServedSequence& served, const AttendedToken& token) const {
   // A prompt's tokens attend to all rows, with any policy.
   if (token.position < served.prompt.tokens) {
     return check_attended_rows(token, {.window = {0, token.position + 1}});
   }
   if (runtime_->traits().gives_pseudo_entries) return check_near_full_attention(token);
-  return check_attended_rows(token, served.sequence->selection(static_cast<LayerId>(layer)));
+  return check_attended_rows(token, served.sequence->selection(static_cast<LayerId>(token.layer)));
 }
 
 }  // namespace terrace::bench

@@ -13,10 +13,12 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "serving/attention_check.hpp"
 #include "serving/traffic.hpp"
 #include "terrace/runtime/runtime.hpp"
 
@@ -57,9 +59,17 @@ struct ServedSequence {
   }
 };
 
+/// Processor time of the thread that takes a step, by the call that took it.
+struct StepCpu {
+  Duration begin{};
+  Duration attend{};  ///< of all layers
+  Duration end{};
+};
+
 struct StepTimes {
   Duration wall{};  ///< from beginning the step to its end
   Duration busy{};  ///< of that, the compute queue worked
+  StepCpu cpu{};
 };
 
 /// Threads  one at a time
@@ -74,6 +84,10 @@ class ServingEngine {
   /// so that a batch is set up quickly. The prompt's index may still be under way then.
   Result<std::unique_ptr<ServedSequence>> store(const MadeUpPrompt& prompt);
 
+  /// Stores pieces of an announced prompt, as store() does, until there are so many of its tokens.
+  /// Returns the time that steps took: making up rows is not in it.
+  Result<Duration> store_until(ServedSequence& served, std::size_t tokens);
+
   /// Opens a sequence that gives its prompt in steps.
   Result<std::unique_ptr<ServedSequence>> announce(const MadeUpPrompt& prompt);
 
@@ -81,13 +95,19 @@ class ServingEngine {
   Result<StepTimes> step(std::span<const ServedMember> batch);
   Result<StepTimes> step(const ServedMember& alone) { return step({&alone, 1}); }
 
-  /// Checks what the last step gave the last token of the sequence at a place of its batch.
+  /// Checks what the last step gave the last token of the sequence at a place of its batch, in so
+  /// many of its query heads, evenly spread.
   ///
   /// Errors   corrupt: an output is wrong; attention_check.hpp says when
   /// Cost     far more than the step
-  Status check_outputs(std::size_t place);
+  Status check_outputs(std::size_t place,
+                       std::size_t heads = std::numeric_limits<std::size_t>::max());
 
   [[nodiscard]] Runtime& runtime() noexcept { return *runtime_; }
+  /// Device memory of queries, rows and outputs, which a model has and Terrace does not count.
+  [[nodiscard]] std::size_t tensor_bytes() const noexcept {
+    return rows_.device.bytes() + queries_.device.bytes() + outputs_.device.bytes();
+  }
 
  private:
   /// Tensors as a model would have computed them: written on the host, read on the device.
@@ -120,11 +140,13 @@ class ServingEngine {
   }
   Status copy_now(std::span<const CopyExtent> extents);
   Result<std::unique_ptr<ServedSequence>> open(const MadeUpPrompt& prompt);
-  Status store_piece(const ServedMember& piece);
+  Result<Duration> store_piece(const ServedMember& piece);
 
-  /// Places the batch's tokens, and makes their tensors.
+  /// Places the batch's tokens, and makes their rows and, where they are to attend, queries.
   Status lay_out(std::span<const ServedMember> batch);
-  void fill_inputs(std::size_t layer, const PlacedMember& member);
+  Status lay_out_rows(std::span<const ServedMember> batch);
+  Status lay_out_queries();
+  void fill_rows();
   Status attend(Step& step);
   /// Stores the rows of a piece of a prompt, without attention.
   Status append(Step& step);
@@ -132,7 +154,7 @@ class ServingEngine {
   [[nodiscard]] std::size_t place_in_tensors(std::size_t layer, const PlacedMember& member) const {
     return layer * batch_tokens_ + member.first;
   }
-  Status check_output(const ServedSequence& served, std::size_t layer, const float* output) const;
+  Status check_output(const ServedSequence& served, const AttendedToken& token) const;
   [[nodiscard]] Duration busy() const;
 
   std::unique_ptr<Runtime> runtime_;
@@ -143,6 +165,7 @@ class ServingEngine {
   Tensor outputs_;                   ///< the same
   std::vector<PlacedMember> batch_;  ///< of the last step
   std::size_t batch_tokens_ = 0;     ///< all of it
+  std::vector<float> last_queries_;  ///< of a stored piece's last positions, as a policy's hints
 };
 
 }  // namespace terrace::bench

@@ -106,7 +106,9 @@ Result<PromptFigures> give_prompts(const ServingOptions& options, const ServingS
                      engine->announce({.tokens = sizes.context,
                                        .piece_tokens = whole ? sizes.context : sizes.prefill_chunk,
                                        .seed = round}));
-      TERRACE_ASSIGN(const Duration wall, take_prompt(*engine, *served));
+      TERRACE_ASSIGN(const Duration wall, sizes.given_prompts
+                                              ? engine->store_until(*served, sizes.context)
+                                              : take_prompt(*engine, *served));
       TERRACE_ASSIGN(const ClusteringReport report, served->sequence->clustering());
       TERRACE_TRY(check_prompt(*engine, *served));
       (whole ? figures.one_piece : figures.pieces).push_back(seconds(wall) / work);
@@ -118,6 +120,10 @@ Result<PromptFigures> give_prompts(const ServingOptions& options, const ServingS
 
 Result<BesideFigures> step_beside_a_piece(const ServingOptions& options,
                                           const ServingSizes& sizes) {
+  if (sizes.given_prompts) {
+    return fail(Errc::unsupported,
+                "prompts are given: their rows are stored in steps of their own, beside no batch");
+  }
   TERRACE_ASSIGN(const auto engine, ServingEngine::create(options));
   return StepsBesideAPiece(*engine, sizes).run();
 }

@@ -5,41 +5,14 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "harness/samples.hpp"
+#include "serving/shared_run.hpp"
 #include "terrace/core/version.hpp"
 
 namespace terrace::bench {
 namespace {
-
-/// A run that is made when the first of its rows is asked for.
-template <typename Figures>
-class Once {
- public:
-  explicit Once(std::function<Result<Figures>()> run) : run_(std::move(run)) {}
-
-  const Result<Figures>& get() {
-    if (!figures_) figures_ = run_();
-    return *figures_;
-  }
-
- private:
-  std::function<Result<Figures>()> run_;
-  std::optional<Result<Figures>> figures_;
-};
-
-/// Returns a row's answer from the figures of a run.
-template <typename Figures, typename Fill>
-std::function<Status(Row&)> answer(const std::shared_ptr<Once<Figures>>& run, Fill fill) {
-  return [run, fill](Row& row) -> Status {
-    const Result<Figures>& figures = run->get();
-    if (!figures) return tl::unexpected(figures.error());
-    fill(row, *figures);
-    return {};
-  };
-}
 
 PeerFigure peer(std::string name, const std::vector<double>& samples) {
   return {std::move(name), std::string(version()), median(samples)};
@@ -126,6 +99,7 @@ class Questions {
     parameters["context"] = sizes.context;
     parameters["steps"] = sizes.steps;
     parameters["prefill_chunk"] = sizes.prefill_chunk;
+    parameters["prompt"] = sizes.given_prompts ? "given" : "computed";
     all_.push_back({.name = std::move(name),
                     .unit = unit,
                     .better = Better::lower,

@@ -16,6 +16,9 @@ struct ServingSizes {
   std::size_t context = 4096;  ///< tokens of a prompt, in the mean
   std::size_t steps = 64;
   std::size_t prefill_chunk = 512;
+  /// Rows of prompts are given: stored without attention, in steps of their own. Prompts that
+  /// nobody measures then take seconds where attention takes minutes.
+  bool given_prompts = false;
 };
 
 /// Figures of a batch that is decoded while sequences leave and others arrive, whose prompts come
@@ -34,7 +37,7 @@ struct ServingFigures {
 Result<ServingFigures> serve(const ServingOptions& options, const ServingSizes& sizes);
 
 /// Figures of prompts that come in steps, in pieces and in one piece, with no other sequence beside
-/// them. Times are in seconds a token and layer.
+/// them. Times are in seconds a token and layer; of prompts that are given, of storing alone.
 struct PromptFigures {
   std::vector<double> pieces;
   std::vector<double> one_piece;
@@ -43,7 +46,7 @@ struct PromptFigures {
 Result<PromptFigures> give_prompts(const ServingOptions& options, const ServingSizes& sizes);
 
 /// Seconds of a batch's step with a piece of one more sequence's prompt in it, and of the two
-/// apart: [pieces], of the same piece each.
+/// apart: [pieces], of the same piece each. Errors: unsupported: prompts are given.
 struct BesideFigures {
   std::vector<double> beside;
   std::vector<double> step;

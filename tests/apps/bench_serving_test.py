@@ -60,6 +60,16 @@ class Serving(unittest.TestCase):
         self.assertIn("serving_device_bytes_b3_n600_signs (quick)", table)
         self.assertNotIn("131072", table)
 
+    def test_given_prompts_have_no_attention(self):
+        rows = self.bench("--prompt", "given", "--policy", "pqcache", "--sequences", "1,3",
+                          "--shape", "tiny")
+        self.assertEqual({row["parameters"]["prompt"] for row in rows.values()}, {"given"})
+        beside = rows.pop("serving_step_beside_a_piece_pqcache")
+        self.assertIsNone(beside["value"])
+        self.assertIn("prompts are given", beside["reason"])
+        for name in ("serving_prompt_n600_pqcache", "serving_step_b3_n600_pqcache"):
+            self.assertGreater(rows[name]["value"], 0)
+
     def test_threads_do_not_grow_with_sequences(self):
         rows = self.bench("--sequences", "1,3", "--only", "threads", "--shape", "tiny")
         one, three = (rows[f"serving_threads_b{count}"] for count in (1, 3))
@@ -103,6 +113,7 @@ class Serving(unittest.TestCase):
                 ("1,64", ("--sequences", "1,x")), ("1,64", ("--sequences", "0")),
                 ("--context 0", ("--context", 0)), ("--steps 0", ("--steps", 0)),
                 ("--prefill-chunk 0", ("--prefill-chunk", 0)),
+                ("--prompt", ("--prompt", "guessed")),
                 ("known are", ("--policy", "pqcash")), ("--only", ("--only", "fly")),
                 ("config.json", ("--model", "/nowhere"))):
             process = terrace("bench", "serving", "--quick", *arguments)

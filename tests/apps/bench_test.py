@@ -30,9 +30,11 @@ class Help(unittest.TestCase):
             helped = terrace("bench", suite, "--help").stdout
             self.assertRegex(helped, "(?s)\nColumns:\n  value .*\n  peer .*\nRows:\n")
             known = set(re.findall("[a-z]+", helped)) | policies | {suite}
-            process = terrace("bench", suite, "--quick", "--format", "json",
-                              *(("--shape", "tiny") if suite == "serving" else ()))
-            names = [row["name"] for row in json.loads(process.stdout)["rows"]]
+            runs = [("--shape", "tiny"), ("--shape", "tiny", "--headline")]
+            processes = [terrace("bench", suite, "--quick", "--format", "json", *arguments)
+                         for arguments in (runs if suite == "serving" else [()])]
+            names = [row["name"] for process in processes
+                     for row in json.loads(process.stdout)["rows"]]
             words = {word for name in names for word in re.findall("[a-z]{3,}", name)}
             self.assertTrue(names)
             self.assertEqual(words - known, set(), suite)

@@ -13,8 +13,8 @@ import unittest
 ROOT = pathlib.Path(__file__).parents[2]
 TOOLS = ROOT / "tools"
 SANITIZED = {"memcheck", "racecheck", "synccheck"}
-ESSENTIAL = {"contract", "differential", "runtime", "engine", "same_as_host", "soak", "bench_pcie",
-             "bench_run_offload", "bench_run_resident_first"}
+ESSENTIAL = {"headline", "contract", "differential", "runtime", "engine", "same_as_host", "soak",
+             "bench_pcie", "bench_run_offload", "bench_run_resident_first"}
 RUN = "for i in 1 2 3 4 5 6 7 8 9; do echo '\"bits_per_token\": 1.5'; done"
 
 
@@ -66,14 +66,14 @@ class GpuCheck(unittest.TestCase):
         self.terrace(RUN)
         for tool in ("compute-sanitizer", "nvbandwidth", "python3", "c++"):
             self.tool(tool, "exit 0")
-        for name in ("lib/libfmt.so", "python/libterrace.so", "python/src/step.cpp",
+        for name in ("lib/libfmt.so", "sdpa.py", "python/libterrace.so", "python/src/step.cpp",
                      "python/terrace/__init__.py", "python/tests/test_cuda.py"):
             self.program(name, "", "")
         process = self.check()
         self.assertEqual(process.returncode, 0, process.stdout + process.stderr)
         steps = self.summary()
         self.assertEqual(set(steps), ESSENTIAL | SANITIZED | {"python", "nvbandwidth",
-                                                          "bench_run_profile"})
+                                                          "headline_sdpa", "bench_run_profile"})
         self.assertEqual(set(steps.values()), {"passed"})
         document = json.loads((self.results / "summary.json").read_text())
         self.assertGreater(document["unpacked_bytes"], 0)
@@ -82,7 +82,7 @@ class GpuCheck(unittest.TestCase):
         self.terrace(RUN)
         self.assertEqual(self.check().returncode, 0)
         steps = self.summary()
-        for name in SANITIZED | {"nvbandwidth", "python"}:
+        for name in SANITIZED | {"nvbandwidth", "python", "headline_sdpa"}:
             self.assertEqual(steps[name], "not available")
             self.assertTrue(self.steps[name]["reason"])
 
@@ -132,6 +132,28 @@ class GpuCheck(unittest.TestCase):
                  *(ROOT / "docs" / "decisions").glob("0*.md")]
         self.assertGreater(sum(text.stat().st_size for text in texts), 32768 + 64)
 
+    def test_the_headline_comes_first_and_can_come_alone(self):
+        self.program("terrace", f'echo "$*" >> {self.bundle}/asked; echo "{{}}"')
+        self.program("sdpa.py", "", "")
+        self.tool("python3", f'echo "$*" >> {self.bundle}/python; exit 0')
+        process = self.check(GPU_CHECK_ONLY="headline")
+        self.assertEqual(process.returncode, 0, process.stdout + process.stderr)
+        self.assertEqual(self.summary(), {"headline": "passed", "headline_sdpa": "passed"})
+        asked = (self.bundle / "asked").read_text()
+        for context in (131072, 32768):
+            self.assertRegex(asked, "bench serving --headline --backend cuda "
+                                    f"--context {context} --budget 2048 .*threads.host=[1-9]")
+            self.assertTrue((self.results / f"headline-{context}.json").exists())
+        self.assertRegex((self.bundle / "python").read_text(),
+                         r"sdpa\.py \S*headline-131072\.json \S*headline-32768\.json")
+
+    def test_a_step_that_there_is_not_has_one_line(self):
+        self.terrace(RUN)
+        process = self.check(GPU_CHECK_ONLY="headlines")
+        self.assertEqual((process.returncode, process.stdout), (1, ""))
+        self.assertEqual(process.stderr.count("\n"), 1)
+        self.assertIn("GPU_CHECK_ONLY=headlines", process.stderr)
+
     def test_clocks_are_read_while_a_step_runs(self):
         self.terrace(RUN)
         self.program("cuda_runtime_test", "sleep 1")
@@ -165,7 +187,8 @@ esac""")
         always, _ = script.split("# Where the time allows.")
         limits = re.findall(r'^ *step "?([\w$]+)"? (\d+|\$\(\(soak_seconds \+ \d+\)\)) ', always,
                             re.M)
-        self.assertEqual(len(limits), 10)  # one of them for both placements
+        self.assertEqual(len(limits), 8)  # one of them for both placements
+        self.assertLess(sum(int(seconds) for name, seconds in limits if "headline" in name), 300)
         seconds = [sum(map(int, re.findall(r"\d+", limit.replace("soak_seconds", soak)))) *
                    (2 if "placement" in name else 1) for name, limit in limits]
         seconds += map(int, re.findall(r"\btimeout (\d+) ", always.split("refuses_sanitizer")[0]))

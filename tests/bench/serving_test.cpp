@@ -207,6 +207,42 @@ TEST(Serving, GivesRightOutputsWithEachPolicy) {
   }
 }
 
+ServingSizes given_prompts() {
+  ServingSizes sizes = small;
+  sizes.given_prompts = true;
+  return sizes;
+}
+
+TEST(Serving, StoresPromptsThatAreGivenWithoutAttention) {
+  for (const char* const policy : {"full", "pqcache", "signs"}) {
+    SCOPED_TRACE(policy);
+    // Attention of pieces would show here: its outputs are wrong.
+    ServingOptions options = options_of(policy);
+    options.backend = [] { return std::make_unique<WrongBackend>(WrongOp::tile_attention); };
+    const auto figures = serve(options, given_prompts());
+    ASSERT_TRUE(figures) << figures.error().message();
+    EXPECT_GT(figures->arrivals, 0U);
+    const auto prompts = give_prompts(options, given_prompts());
+    ASSERT_TRUE(prompts) << prompts.error().message();
+    const auto beside = step_beside_a_piece(options, given_prompts());
+    ASSERT_FALSE(beside);
+    EXPECT_EQ(beside.error().code, Errc::unsupported);
+  }
+}
+
+TEST(Serving, CountsProcessorTimeOfTheCallingThread) {
+  const auto engine = ServingEngine::create(options_of("pqcache"));
+  ASSERT_TRUE(engine) << engine.error().message();
+  const auto served = (*engine)->store({.tokens = 300, .piece_tokens = 150, .seed = 1});
+  ASSERT_TRUE(served) << served.error().message();
+  const auto times = (*engine)->step((*served)->next());
+  ASSERT_TRUE(times) << times.error().message();
+  for (const Duration part : {times->cpu.begin, times->cpu.attend, times->cpu.end}) {
+    EXPECT_GT(part, Duration{});
+  }
+  EXPECT_LE(times->cpu.begin + times->cpu.attend + times->cpu.end, times->wall);
+}
+
 TEST(Serving, TakesPiecesBesideTokens) {
   const auto engine = ServingEngine::create(options_of("pqcache"));
   ASSERT_TRUE(engine) << engine.error().message();
