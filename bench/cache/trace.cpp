@@ -45,9 +45,12 @@ Trace made_up_trace(bool quick) {
 
 Result<Trace> read_trace(const std::string& file, std::uint64_t most) {
   TERRACE_ASSIGN(tuning::TraceReader reader, tuning::TraceReader::open(file));
-  TERRACE_ASSIGN(tuning::TrafficCutter cutter,
-                 tuning::TrafficCutter::create(reader.head(), reader.head().recorded()));
   Trace trace{.name = file, .head = reader.head()};
+  // Policies that choose among units are compared: rows have one policy.
+  CacheGranularity& unit = trace.head.cache.granularity;
+  if (unit == CacheGranularity::row) unit = CacheGranularity::block;
+  TERRACE_ASSIGN(tuning::TrafficCutter cutter,
+                 tuning::TrafficCutter::create(trace.head, trace.head.recorded()));
   for (tuning::TraceRecord record;;) {
     TERRACE_ASSIGN(const bool more, reader.next(record));
     if (!more) break;

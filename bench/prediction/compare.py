@@ -2,7 +2,7 @@
 """Holds the times that `terrace tune` predicts against runs over an imitated link.
 
     bench/prediction/compare.py [--program build/release/bin/terrace] [--rounds 5]
-                                [--policy pqcache] [--cache-granularity block|cluster]
+                                [--policy pqcache] [--cache-granularity row|block|cluster]
                                 [--link BANDWIDTH,LATENCY]... [--format text|json]
 
 Each round records a run without a link; for each link `tune` predicts from it the time of a token
@@ -121,7 +121,8 @@ def main() -> None:
     parser.add_argument("--program", type=pathlib.Path,
                         default=ROOT / "build" / "release" / "bin" / "terrace")
     parser.add_argument("--policy", default="pqcache")
-    parser.add_argument("--cache-granularity", choices=["block", "cluster"], default="block")
+    parser.add_argument("--cache-granularity", choices=["row", "block", "cluster"],
+                        default="row")
     parser.add_argument("--context", type=int, default=4096)
     parser.add_argument("--decode", type=int, default=64)
     parser.add_argument("--device-memory", default="2MiB")

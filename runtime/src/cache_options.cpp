@@ -27,6 +27,19 @@ std::optional<CacheGranularity> find_cache_granularity(std::string_view name) no
   return std::nullopt;
 }
 
+CacheGranularity usual_granularity(std::string_view policy) noexcept {
+  return policy == "lru" ? CacheGranularity::row : CacheGranularity::block;
+}
+
+Status check_cache(const CacheOptions& options) {
+  const bool of_rows = options.granularity == CacheGranularity::row && !options.none();
+  if (!of_rows || options.policy == "lru") return {};
+  return fail(Errc::unsupported,
+              "cache.policy {} cannot choose among rows, which the device replaces by itself; set "
+              "cache.policy to lru, or cache.granularity to block",
+              options.policy);
+}
+
 std::size_t cluster_slot_rows(const KvShape& shape, std::size_t block_tokens) noexcept {
   constexpr std::size_t about = 16;
   return std::min(divide_up(about, shape.kv_heads), block_tokens) * shape.kv_heads;

@@ -107,11 +107,16 @@ policies::ReplacementOptions replacement_options(const Config& config) {
   return options;
 }
 
+CacheGranularity cache_granularity(const Config& config) {
+  return find_cache_granularity(config.text("cache.granularity"))
+      .value_or(usual_granularity(config.text("cache.policy")));
+}
+
 CacheOptions cache_options(const Config& config) {
   const std::optional<std::size_t> tokens = config.integer_or_auto("cache.tokens");
   return {.policy = tokens == std::size_t{0} ? "none" : config.text("cache.policy"),
           .admission = config.text("cache.admission"),
-          .granularity = *find_cache_granularity(config.text("cache.granularity")),
+          .granularity = cache_granularity(config),
           .tokens = tokens.value_or(0),
           .sequence_tokens = config.integer_or_auto("cache.sequence_tokens").value_or(0),
           .replacement = replacement_options(config),

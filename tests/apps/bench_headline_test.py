@@ -13,7 +13,7 @@ class Headline(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         # Room for one sequence of full: with three, its rows are streamed.
-        cls.memory, cls.model_layers = 3_000_000, 7
+        cls.memory, cls.model_layers = 3_400_000, 7
         cls.rows = cls.headline("--policy", "full,pqcache,signs", "--model-layers",
                                 cls.model_layers, "--model-device-memory", cls.memory)
 

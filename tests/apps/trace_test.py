@@ -154,7 +154,8 @@ class Traces(Traced):
         blocks = self.folder / "blocks"
         self.assertEqual(terrace("trace", "convert", self.trace, blocks).returncode, 0)
         replayed = self.document("trace", "replay", blocks)
-        self.assertEqual(replayed["cache"], self.live["cache"])
+        of_tokens = self.document("trace", "replay", self.trace, "--cache-granularity", "block")
+        self.assertEqual(replayed["cache"], of_tokens["cache"])
         csv = self.folder / "csv"
         self.assertEqual(terrace("trace", "convert", self.trace, csv, "--to", "csv").returncode, 0)
         self.assertTrue(csv.read_text().startswith("key,sequence,layer,step,unit,rows,slots\n"))
@@ -364,7 +365,7 @@ class Clusters(unittest.TestCase):
         for recorded, trace in self.traces.items():
             head = self.document("trace", "info", trace)["trace"]
             self.assertEqual(head["unit"], "token")
-            self.assertEqual(head["granularities"], ["block", "cluster"])
+            self.assertEqual(head["granularities"], ["block", "cluster", "row"])
             self.assertEqual(head["cache_granularity"], recorded)
             blocks = self.folder / "blocks"
             self.assertEqual(terrace("trace", "convert", trace, blocks).returncode, 0)
@@ -385,24 +386,33 @@ class Clusters(unittest.TestCase):
                 lines[unit] = csv.read_text().count("\n")
             self.assertNotEqual(lines["block"], lines["cluster"])
 
+    @staticmethod
+    def tuning(trace, memory):
+        return ("tune", "--trace", trace, "--device-memory", f"{memory}KiB", "--profile",
+                "pcie5-h100")
+
+    def test_tuning_finds_rows_and_its_config_does_what_was_predicted(self):
+        for trace in self.traces.values():
+            self.expect_prediction(self.tuning(trace, 1200), "row", {"block", "cluster", "row"})
+
     def test_tuning_searches_both_and_its_config_does_what_was_predicted(self):
         for trace in self.traces.values():
             # Each granularity is the better one with some amount of memory.
             tried = set()
             for memory in range(800, 1700, 50):
-                tune = ("tune", "--trace", trace, "--device-memory", f"{memory}KiB", "--profile",
-                        "pcie5-h100")
+                # Rows are not for policies that choose among units.
+                tune = (*self.tuning(trace, memory), "--policies", "lfu,lrfu,arc,s3fifo")
                 better = self.document(*tune)["recommended"]["parameters"]["granularity"]
                 if better not in tried:
-                    self.expect_prediction(tune, better)
+                    self.expect_prediction(tune, better, {"block", "cluster"})
                     tried.add(better)
             self.assertEqual(tried, {"block", "cluster"})
 
-    def expect_prediction(self, tune, better):
+    def expect_prediction(self, tune, better, searched):
         config = self.folder / "tuned.yaml"
         document = self.document(*tune, "--write-config", config)
         found = {row["parameters"]["granularity"] for row in document["rows"]}
-        self.assertEqual(found, {"block", "cluster"})
+        self.assertEqual(found, searched)
         best = document["recommended"]
         run = run_json(*SMALL, "--config", config)["runs"][0]
         self.assertEqual(run["cache"]["granularity"], better)
@@ -417,7 +427,7 @@ class Clusters(unittest.TestCase):
         self.assertEqual(run["bytes"]["demand"], without["demand_bytes"])
         # The index lies on the device, as when the trace was recorded.
         self.assertEqual(run["bytes"]["index"], self.live["block"]["bytes"]["index"])
-        named = ", clusters, " if better == "cluster" else ", blocks of "
+        named = {"cluster": ", clusters, ", "row": ", rows, ", "block": ", blocks of "}[better]
         self.assertRegex(terrace(*tune).stdout, f"(?m)^recommended: .*{named}.* ms a token$")
 
 
@@ -433,7 +443,7 @@ class Tune(Traced):
         for row in document["rows"]:
             self.assertEqual(set(row), fields)
             self.assertLessEqual(row["optimum_ratio"], 1 + 1e-9)
-            self.assertEqual(row["parameters"]["granularity"], "block")
+            self.assertIn(row["parameters"]["granularity"], ("block", "row"))
         self.assertIn("belady", {row["policy"] for row in document["rows"]})
         self.assertIsNone(document["without_cache"]["optimum_ratio"])
         best = document["recommended"]

@@ -10,6 +10,7 @@ namespace terrace::tuning {
 
 Result<CacheReplay> CacheReplay::create(const TraceHead& head, ReplaySetup setup) {
   if (setup.block_tokens == 0) setup.block_tokens = head.block_tokens;
+  TERRACE_TRY(check_cache(setup.cache));
   CacheReplay replay(head, std::move(setup));
   if (!replay.setup_.cache.none()) {
     // Names and numbers are checked now, so that no step can fail.

@@ -166,9 +166,10 @@ std::size_t measured_bytes(const TraceHead& head, const TraceEnd& end,
   // Tables that are gone count with the least that they had. Tables that come count with the most
   // that they may have: with the room that they keep for growth, and one of them growing beside its
   // old memory.
-  if (had_tables && !has_tables) bytes -= std::min(bytes, layers * table_bytes(head, positions));
+  const std::size_t selecting = layers - dense_layers(head);
+  if (had_tables && !has_tables) bytes -= std::min(bytes, selecting * table_bytes(head, positions));
   if (has_tables && !had_tables) {
-    bytes += (layers + 1) * table_bytes(head, positions * 5 / 4 + 256);
+    bytes += (selecting + 1) * table_bytes(head, positions * 5 / 4 + 256);
   }
   return bytes;
 }

@@ -33,12 +33,12 @@ void compare_with_text(const RunJob& job, const StepScores& scores, const StepSc
   figures.top1_agreement = agreement(scores.most_likely, reference.most_likely);
 }
 
-std::optional<CacheFigures> figures_of_cache(const RunJob& job, const Session& session,
+std::optional<CacheFigures> figures_of_cache(const Session& session,
                                              const CacheCounters& counters) {
   const std::size_t capacity = session.sequence->cache_capacity_tokens();
   if (!session.runtime->traits().selects || capacity == 0) return std::nullopt;
-  return cache_figures(session.runtime->options().cache.policy,
-                       job.config.text("cache.granularity"), capacity, counters);
+  const CacheOptions& cache = session.runtime->options().cache;
+  return cache_figures(cache.policy, std::string(to_string(cache.granularity)), capacity, counters);
 }
 
 std::optional<RetentionFigures> figures_of_retention(const Session& session,
@@ -146,7 +146,7 @@ PolicyFigures make_figures(const RunJob& job, const Session& session, const Time
       .pseudo_entries_mean = static_cast<double>(counters.pseudo_entries) / lists,
       .needles_asked = job.needles_asked,
       .needles_form = job.needles_form,
-      .cache = figures_of_cache(job, session, counters.cache),
+      .cache = figures_of_cache(session, counters.cache),
       .bytes = counters.bytes,
       .nvme =
           !session.runtime->has_store_below_host() ? std::nullopt : std::optional(counters.store),

@@ -191,8 +191,7 @@ bool StreamExecutor::look_once() {
   while (const auto first = progress_->first()) {
     if (!is_over(*first, reached)) break;
     if (first->piece.end == reached) reached = nullptr;
-    progress_->forget_first();
-    give_events(first->piece);
+    give_events(progress_->forget_first());
     progress_->complete(first->piece.number);
     seen = true;
   }

@@ -37,10 +37,12 @@ std::optional<StreamProgress::First> StreamProgress::first() const {
   return first;
 }
 
-void StreamProgress::forget_first() {
+ToldPiece StreamProgress::forget_first() {
   const std::scoped_lock lock(mutex_);
+  const ToldPiece piece = told_.front();
   told_.pop_front();
   if (told_.empty()) unmarked_.reset();
+  return piece;
 }
 
 bool StreamProgress::keep_watching() {

@@ -63,8 +63,9 @@ class StreamProgress final : public Progress {
   [[nodiscard]] std::optional<First> first() const;
 
   /// Forgets the first piece, which is done: no stream will wait for its events. complete() has to
-  /// follow.
-  void forget_first();
+  /// follow. Returns the piece with the events that it has by now: it may have been marked since
+  /// first() was asked.
+  ToldPiece forget_first();
 
   /// Returns whether pieces are left, and somebody waits for one. If not, the stream is announced
   /// to its watch again when that is so.

@@ -57,9 +57,12 @@ Status RowCache::reserve_tables(std::size_t length) {
 void RowCache::take_blocks(std::size_t count) {
   if (blocks_ >= count) return;
   for (; blocks_ < count; ++blocks_) {
-    const Result<std::byte*> block = memory_.pools.cluster_blocks->take();
-    if (!block) return work_.journal.note_loss();
-    table_.set(blocks_, *block);
+    std::byte* block = nullptr;
+    const Status taken = memory_.make_spare_room([&] {
+      return memory_.pools.cluster_blocks->take().map([&](std::byte* one) { block = one; });
+    });
+    if (!taken) return work_.journal.note_loss();
+    table_.set(blocks_, block);
   }
 }
 

@@ -55,7 +55,8 @@ void SequenceCache::leave() {
 
 void SequenceCache::place_seeds(TokenRange prompt) {
   if (plan_.options.placement == Placement::resident_first) return;
-  if (!layers_.front()->cache->keeps_blocks()) return;
+  // Layers that attend to all rows come first, and have no cache.
+  if (!layers_.back()->cache->keeps_blocks()) return;
   const std::size_t block_tokens = plan_.block_tokens();
   // Blocks that hold tokens of an earlier prompt are on the host only.
   const std::size_t begin = divide_up(prompt.begin, block_tokens);

@@ -1,5 +1,6 @@
 #include "device_words.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -12,15 +13,24 @@ Result<Buffer> zeros_on_host(Backend& backend, std::size_t bytes) {
   return zeros;
 }
 
+/// Enqueues zeros for all of `target`, from fewer zeros.
+Result<Ticket> zero(Queue& queue, const Buffer& target, const Buffer& zeros) {
+  std::vector<CopyExtent> extents;
+  for (std::size_t done = 0; done < target.bytes(); done += zeros.bytes()) {
+    const std::size_t bytes = std::min(zeros.bytes(), target.bytes() - done);
+    extents.push_back({target.data() + done, zeros.data(), bytes});
+  }
+  return queue.copy(Phase::update, extents);
+}
+
 }  // namespace
 
 Status DeviceWords::grow(Backend& backend, Queue& queue, std::size_t count, Duration deadline) {
   const std::size_t bytes = count * sizeof(std::uint32_t);
   TERRACE_ASSIGN(Buffer words, backend.allocate({.bytes = bytes, .purpose = Purpose::index}));
-  TERRACE_ASSIGN(Buffer zeros, zeros_on_host(backend, bytes));
+  TERRACE_ASSIGN(Buffer zeros, zeros_on_host(backend, zero_bytes_for(bytes)));
   const auto copy = [&]() -> Status {
-    const CopyExtent zero{words.data(), zeros.data(), bytes};
-    TERRACE_ASSIGN(Ticket copied, queue.copy(Phase::update, {&zero, 1}));
+    TERRACE_ASSIGN(Ticket copied, zero(queue, words, zeros));
     if (words_) {
       const CopyExtent known{words.data(), words_.data(), words_.bytes()};
       TERRACE_ASSIGN(copied, queue.copy(Phase::update, {&known, 1}));
@@ -38,9 +48,8 @@ Status DeviceWords::grow(Backend& backend, Queue& queue, std::size_t count, Dura
 
 Result<Ticket> DeviceWords::clear(Backend& backend, Queue& queue) {
   zeros_.reset();
-  TERRACE_ASSIGN(zeros_, zeros_on_host(backend, words_.bytes()));
-  const CopyExtent zero{words_.data(), zeros_.data(), words_.bytes()};
-  return queue.copy(Phase::update, {&zero, 1});
+  TERRACE_ASSIGN(zeros_, zeros_on_host(backend, zero_bytes_for(words_.bytes())));
+  return zero(queue, words_, zeros_);
 }
 
 void DeviceWords::reset() noexcept {

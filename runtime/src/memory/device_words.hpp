@@ -1,6 +1,7 @@
 // Words in device memory that are zero until an op writes them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -13,6 +14,11 @@ namespace terrace {
 /// Threads  one at a time
 class DeviceWords {
  public:
+  /// Bytes on the host that so many bytes are zeroed from.
+  [[nodiscard]] static constexpr std::size_t zero_bytes_for(std::size_t bytes) noexcept {
+    return std::min<std::size_t>(bytes, std::size_t{64} << 10);
+  }
+
   [[nodiscard]] std::uint32_t* data() const noexcept { return words_.as<std::uint32_t>(); }
   [[nodiscard]] std::size_t count() const noexcept {
     return words_.bytes() / sizeof(std::uint32_t);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "memory/device_words.hpp"
 #include "rows/pointer_table.hpp"
 #include "terrace/core/bytes.hpp"
 
@@ -36,7 +37,8 @@ std::size_t ClusterCacheNeed::host() const noexcept {
   // Rows that come and go in a step: as many as are selected, or all that the cache has.
   const std::size_t changes =
       2 * std::max(terms_.lists() * terms_.list_rows(), slots_ * slot_rows_);
-  return numbers() + 2 * block_table() + 3 * changes * sizeof(CachedRowChange) / 2;
+  return DeviceWords::zero_bytes_for(numbers()) + 2 * block_table() +
+         3 * changes * sizeof(CachedRowChange) / 2;
 }
 
 }  // namespace terrace

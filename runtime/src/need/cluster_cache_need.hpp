@@ -17,7 +17,7 @@ class ClusterCacheNeed {
   [[nodiscard]] std::size_t blocks() const noexcept;
   /// The device's tables, by which rows are found.
   [[nodiscard]] std::size_t tables() const noexcept { return numbers() + block_table(); }
-  /// The table of rows, of which two exist while it grows.
+  /// The table of rows: two exist while it grows.
   [[nodiscard]] std::size_t growing() const noexcept { return numbers(); }
   /// On the host: pending changes, and the lists that tables are made from.
   [[nodiscard]] std::size_t host() const noexcept;

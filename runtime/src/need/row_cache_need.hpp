@@ -17,12 +17,15 @@ class RowCacheNeed {
   [[nodiscard]] std::size_t blocks() const noexcept { return blocks_; }
   /// The device's tables, by which rows are found and replaced.
   [[nodiscard]] std::size_t tables() const noexcept;
-  /// Tables of which two exist while they grow.
-  [[nodiscard]] std::size_t growing() const noexcept;
+  /// Tables that there are two of while they grow.
+  [[nodiscard]] std::size_t growing() const noexcept { return numbers() + slots(); }
   /// On the host: the zeros that tables are cleared from, and the table of blocks.
-  [[nodiscard]] std::size_t host() const noexcept { return tables(); }
+  [[nodiscard]] std::size_t host() const noexcept;
 
  private:
+  [[nodiscard]] std::size_t numbers() const noexcept;
+  [[nodiscard]] std::size_t slots() const noexcept;
+
   const NeedTerms& terms_;
   std::size_t blocks_;  ///< as many as all rows of the sequence may fill, at most
 };

@@ -31,14 +31,7 @@ Status check_policy(const RuntimeOptions& options, const RetrievalTraits& traits
                 "policy {} has no clusters to cache; set cache.granularity to block or row",
                 traits.name);
   }
-  if (cache.granularity == CacheGranularity::row && !cache.none() && cache.policy != "lru") {
-    return fail(
-        Errc::unsupported,
-        "cache.policy {} cannot choose among rows, which the device replaces by itself; set "
-        "cache.policy to lru, or cache.granularity to block",
-        cache.policy);
-  }
-  return {};
+  return check_cache(cache);
 }
 
 Status check_dropping(const RetentionTraits& retention, const RetrievalTraits& retrieval) {

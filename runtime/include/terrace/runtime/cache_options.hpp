@@ -23,6 +23,9 @@ enum class CacheGranularity : std::uint8_t { block, cluster, row };
 std::string_view to_string(CacheGranularity granularity) noexcept;
 /// Returns the granularity of that name, or nothing.
 std::optional<CacheGranularity> find_cache_granularity(std::string_view name) noexcept;
+/// Returns the unit that a config means where it names none: rows, or blocks where the replacement
+/// policy chooses among units. See docs/decisions/0139.
+CacheGranularity usual_granularity(std::string_view policy) noexcept;
 
 struct CacheOptions {
   std::string policy = "lru";  ///< "none" for no cache
@@ -47,6 +50,9 @@ std::size_t cluster_slot_rows(const KvShape& shape, std::size_t block_tokens) no
 /// of as many rows as a block has, since these come and go together.
 std::size_t cache_slot_tokens(CacheGranularity granularity, const KvShape& shape,
                               std::size_t block_tokens) noexcept;
+
+/// Errors: unsupported: a cache of rows with a policy that the device does not have.
+Status check_cache(const CacheOptions& options);
 
 /// The sequences that share a cache, as far as capacity depends on them.
 struct CacheSharing {
