@@ -44,15 +44,24 @@ check: packages  ## builds and tests what changed, in minutes; says what it left
 
 test: test-release test-asan test-tsan test-cuda  ## the tests to pass before each change
 	@tools/slowest-tests release host-asan host-tsan
-	@echo "left out (make check-all runs it): clang-tidy; under sanitizers the program, its benches, the"
-	@echo "tests of engine and tuner, other instruction sets, and what takes long and is the same code"
-	@echo "over and over; under the thread sanitizer single-threaded tests and most policies; device code"
-	@echo "on the CPU, and compiled for more than one device; long fuzzing; tests of engines"
+	@echo "left out (make check-all runs it): clang-tidy; kernels of some instruction sets, and of second"
+	@echo "stages some; under sanitizers the program, its benches, the tests of engine and tuner, other"
+	@echo "instruction sets, most policies, and what takes long and is the same code over and over; under"
+	@echo "the thread sanitizer single-threaded tests; device code on the CPU, and compiled for more than"
+	@echo "one device; long fuzzing; tests of engines"
 
+# Kernels of instruction sets between the least and the machine's own, and second stages that share
+# all but their number of bits with one that is tested, are check-all's.
+LONG_IN_RELEASE := kernels_on_(avx512.*|amx)|policies_refined_by_1|indexes_refined_by_[12]
 test-release: python
 	@cmake --preset release $(WITH_PYTHON)
 	@cmake --build --preset release --target all terrace_tests
-	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS) ctest --preset release
+	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS) ctest --preset release \
+	  --exclude-regex '^host\.($(LONG_IN_RELEASE))$$'
+
+# Of policies with a runtime in common, sanitizers watch some; check-all gives them all.
+POLICIES_ALIKE := full|qpq|oracle|quest|infllm|sparq|infinigen|clusterkv|recent|pyramidkv|kvcrush|chelsea
+ALIKE := /($(POLICIES_ALIKE))(_[a-z]*)?$$
 
 # Other instruction sets, and comparisons that compute for minutes with code that shorter tests run,
 # are check-all's.
@@ -61,16 +70,14 @@ test-asan: packages
 	@cmake --preset host-asan
 	@cmake --build --preset host-asan --target terrace_memory_tests
 	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_SANITIZED) ctest --preset host-asan \
-	  --exclude-regex '^run\.|_NOT_BUILT$$|^host\.($(LONG_WITH_ASAN))'
+	  --exclude-regex '^run\.|_NOT_BUILT$$|$(ALIKE)|^host\.($(LONG_WITH_ASAN))'
 
-# The thread sanitizer watches tests of code that runs on several threads, of policies with a runtime
-# in common some; check-all gives it all.
-POLICIES_WITHOUT_TSAN := full|qpq|oracle|quest|infllm|sparq|infinigen|clusterkv|recent|pyramidkv|kvcrush|chelsea
+# The thread sanitizer watches tests of code that runs on several threads.
 test-tsan: packages
 	@cmake --preset host-tsan
 	@cmake --build --preset host-tsan --target terrace_concurrent_tests
 	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_SANITIZED) ctest --preset host-tsan --label-regex concurrent \
-	  --exclude-regex '/($(POLICIES_WITHOUT_TSAN))(_[a-z]*)?$$|rows_below_the_host|MemoryNeed'
+	  --exclude-regex '$(ALIKE)|rows_below_the_host|MemoryNeed'
 
 # Device code has to compile. For all devices it is compiled, and run on the CPU, by check-all.
 ALL_DEVICES := 80-real;90
@@ -98,7 +105,7 @@ lint: python  ## clang-format, clang-tidy, headers that compile alone
 LONG_WITH_CUDA_TSAN := DependOnHow|WhateverTheirLength|LeavesNoTokenBetween$\
   |GivesBackWhatAPromptLeft|WhenTheBudgetCovers|on_host[.]Mass[.]|MayBeKeptInPart|MayBeGivenUp$\
   |run[.]CudaBackend
-POLICIES_WITHOUT_CUDA_TSAN := $(POLICIES_WITHOUT_TSAN)|wave|h2o|cam|pqcache_recent$\
+POLICIES_WITHOUT_CUDA_TSAN := $(POLICIES_ALIKE)|wave|h2o|cam|pqcache_recent$\
   |pqcache_pyramidkv|pqcache_snapkv|clusterkv_per_query_head|chelsea_with_outlier_heads
 check-all: python docs lint test-engines check-packages  ## everything there is, without a time limit
 	@for preset in release clang host-asan; do \
