@@ -127,6 +127,22 @@ TEST_P(EachCacheOfRows, GivesTheSameBitsThroughPauseForkAndCut) {
   EXPECT_EQ(live(scenario_), live(plain()));
 }
 
+TEST_P(EachCacheOfRows, GivesTheSameBitsBehindALongPromptThatSelects) {
+  // A later prompt selects, of more positions than the tables had room for before it.
+  const auto decode_behind_two_prompts = [](Scenario scenario) {
+    scenario.runtime.prompts = PromptAttention::retrieved;
+    const auto runtime = scenario.open();
+    const Traffic traffic(scenario.runtime.shape, 1);
+    Drive drive(*runtime, traffic);
+    EXPECT_TRUE(drive.prefill(prompt).has_value());
+    EXPECT_TRUE(drive.steps(3).has_value());
+    EXPECT_TRUE(drive.prefill(4 * prompt, 100).has_value());
+    EXPECT_TRUE(drive.steps(3).has_value());
+    return drive.outputs();
+  };
+  EXPECT_EQ(decode_behind_two_prompts(scenario_), decode_behind_two_prompts(plain()));
+}
+
 TEST_P(EachCacheOfRows, GivesTheSameBitsToSequencesThatShareIt) {
   const std::size_t steps = 5 + 20 / testing::scenario_slowness;
   scenario_.runtime.cache.tokens = 256;

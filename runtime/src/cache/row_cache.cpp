@@ -26,7 +26,8 @@ std::size_t RowCache::missing_blocks(std::size_t length) const {
 Status RowCache::reserve(std::size_t slots, std::size_t length) {
   most_blocks_ = slots;
   // Prompts that attend exactly select nothing, and need the memory for their steps.
-  if (blocks_for(length) == 0 || progress_.in_prompt()) return {};
+  const bool selects = !progress_.in_prompt() || progress_.in_selecting_prompt();
+  if (blocks_for(length) == 0 || !selects) return {};
   const Status reserved = memory_.make_spare_room([&] { return reserve_tables(length); });
   if (!reserved) {
     if (reserved.error().code != Errc::out_of_memory) return reserved;
