@@ -325,11 +325,13 @@ constexpr std::array keys{
               .kind = text,
               .default_text = "lru",
               .meaning = "replacement policy of the device cache, by name; none for no cache"},
-    ConfigKey{.name = "cache.granularity",
-              .kind = choice,
-              .default_text = "auto",
-              .words = "auto|row|block|cluster",
-              .meaning = "unit that is cached and evicted; auto: rows with lru, else blocks"},
+    ConfigKey{
+        .name = "cache.granularity",
+        .kind = choice,
+        .default_text = "auto",
+        .words = "auto|row|block|cluster",
+        .meaning =
+            "unit that is cached and evicted; auto: rows with lru and no tier below, or blocks"},
     ConfigKey{.name = "cache.tokens",
               .kind = integer,
               .default_text = "auto",

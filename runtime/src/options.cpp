@@ -108,8 +108,13 @@ policies::ReplacementOptions replacement_options(const Config& config) {
 }
 
 CacheGranularity cache_granularity(const Config& config) {
-  return find_cache_granularity(config.text("cache.granularity"))
-      .value_or(usual_granularity(config.text("cache.policy")));
+  const auto named = find_cache_granularity(config.text("cache.granularity"));
+  if (named) return *named;
+  // The host, which brings pages from below, does not know which rows the device has.
+  for (const char* const tier : {"tier.nvme.path", "tier.remote.url", "daemon.socket"}) {
+    if (!config.text(tier).empty()) return CacheGranularity::block;
+  }
+  return usual_granularity(config.text("cache.policy"));
 }
 
 CacheOptions cache_options(const Config& config) {

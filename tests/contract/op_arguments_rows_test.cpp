@@ -132,6 +132,7 @@ TEST_F(OpArguments, OfResolveRows) {
                           {[](Op& o) { o.cached.block_rows = 63; }, "of each KV head"},
                           {[](Op& o) { o.slots.count = absurd; }, "slots must be below"},
                           {[](Op& o) { o.slots.each = nullptr; }, "slots.each"},
+                          {[](Op& o) { o.seen = nullptr; }, "slots need seen"},
                           {[](Op& o) { o.slots.calls = nullptr; }, "slots.calls"},
                           {[](Op& o) { o.slot_counts = nullptr; }, "slot_counts"},
                           {[](Op& o) { o.slots.each = as<RowSlot>(o.slots.calls); },

@@ -238,7 +238,8 @@ TEST_F(TunerTest, CountsWhatEachKindOfCacheCostsTheHost) {
                       .costs = {.link = {.bandwidth_bytes_per_second = 1e12},
                                 .upkeep = {.none = {.row_seconds = 1e-6},
                                            .blocks = {.layer_seconds = 1e-3, .unit_seconds = 1e-6},
-                                           .clusters = {.layer_seconds = 2e-3}}}};
+                                           .clusters = {.layer_seconds = 2e-3},
+                                           .rows = {.layer_seconds = 4e-3}}}};
   const auto threads = offload::make_parallel({.threads = 1}).value();
   const TuneResult result = tune(request, *threads).value();
   const auto seconds_of = [&](const TunedRow& row) {

@@ -49,7 +49,10 @@ RecordedRun run_with_blocks(const TraceReader& source, const TraceHead& blocks,
                             const ReplayOutcome& outcome) {
   RecordedRun run = *source.end().run;
   const double usual = usual_seconds(source.head().cache, run.cache, source.end());
-  const double speed = usual > 0 ? run.upkeep_seconds / usual : 0;
+  // A run whose device kept rows by itself says nothing of the host's speed.
+  const bool of_rows = source.head().cache.granularity == CacheGranularity::row;
+  const double measured = usual > 0 ? run.upkeep_seconds / usual : 0;
+  const double speed = of_rows ? 1 : measured;
   const double upkeep = speed * usual_seconds(blocks.cache, outcome.cache, source.end());
   run.decode_seconds += upkeep - run.upkeep_seconds;
   run.upkeep_seconds = upkeep;

@@ -41,6 +41,8 @@ constexpr UpkeepCosts upkeep_of_blocks{
     .layer_seconds = 5e-6, .row_seconds = 8e-9, .unit_seconds = 70e-9};
 constexpr UpkeepCosts upkeep_of_clusters{
     .layer_seconds = 3e-6, .row_seconds = 18e-9, .unit_seconds = 400e-9};
+// The device keeps rows by itself: the host adds up what it says of each KV head.
+constexpr UpkeepCosts upkeep_of_rows{.layer_seconds = 5e-7};
 
 UpkeepCosts scaled(const UpkeepCosts& costs, double factor) {
   return {.layer_seconds = factor * costs.layer_seconds,
@@ -65,13 +67,23 @@ StepCosts costs_of_reading(const TraceHead& head, const offload::LinkOptions& li
 }  // namespace
 
 const UpkeepCosts& UpkeepTable::of(const CacheOptions& cache) const noexcept {
-  // The device keeps rows by itself: the host counts them.
-  if (cache.none() || cache.granularity == CacheGranularity::row) return none;
-  return cache.granularity == CacheGranularity::cluster ? clusters : blocks;
+  if (cache.none()) return none;
+  switch (cache.granularity) {
+    case CacheGranularity::row:
+      return rows;
+    case CacheGranularity::cluster:
+      return clusters;
+    case CacheGranularity::block:
+      break;
+  }
+  return blocks;
 }
 
 UpkeepTable usual_upkeep() noexcept {
-  return {.none = counting, .blocks = upkeep_of_blocks, .clusters = upkeep_of_clusters};
+  return {.none = counting,
+          .blocks = upkeep_of_blocks,
+          .clusters = upkeep_of_clusters,
+          .rows = upkeep_of_rows};
 }
 
 std::span<const CostPreset> cost_presets() noexcept { return presets; }
@@ -117,9 +129,10 @@ Result<StepCosts> recorded_costs(const TraceHead& head, const TraceEnd& end,
   }
   const auto layers = static_cast<double>(head.shape.layers);
   const double usual = usual_seconds(head.cache, end.run->cache, end);
-  // A run without a cache has no such measurement. In a run with a cache, all of it may have been
-  // hidden.
-  const bool measured = !head.cache.none() && usual > 0;
+  // A run without a cache has no such measurement, nor has one whose device kept rows by itself. In
+  // other runs, all of it may have been hidden.
+  const bool of_rows = head.cache.granularity == CacheGranularity::row;
+  const bool measured = !head.cache.none() && !of_rows && usual > 0;
   const double speed = measured ? end.run->upkeep_seconds / usual : 1;
   const double upkeep = measured ? end.run->upkeep_seconds : usual;
   const double attend =
@@ -130,7 +143,8 @@ Result<StepCosts> recorded_costs(const TraceHead& head, const TraceEnd& end,
                    .attend_seconds = std::max(0.0, attend) / layers,
                    .upkeep = {.none = scaled(usually.none, speed),
                               .blocks = scaled(usually.blocks, speed),
-                              .clusters = scaled(usually.clusters, speed)}};
+                              .clusters = scaled(usually.clusters, speed),
+                              .rows = scaled(usually.rows, speed)}};
 }
 
 Result<StepCosts> profile_costs(const MachineProfile& profile, const TraceHead& head,

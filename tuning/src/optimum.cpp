@@ -25,7 +25,8 @@ double worth_of(std::size_t at) {
 
 OptimumBound::OptimumBound(const TraceHead& head, CacheGranularity granularity)
     : layers_per_record_(static_cast<double>(head.layers_per_record())),
-      blocks_are_adopted_(!head.has_sizes(granularity) && head.placement == Placement::offload),
+      blocks_are_adopted_(granularity == CacheGranularity::block && !head.has_sizes(granularity) &&
+                          head.placement == Placement::offload),
       by_worth_(class_count) {}
 
 void OptimumBound::add(const TraceRecord& record, const LayerTraffic& traffic) {

@@ -82,7 +82,8 @@ tuning::CacheUnit chosen_unit(const Config& config, const tuning::TraceHead& hea
   if (is_set(config, "cache.granularity")) {
     unit.granularity = find_cache_granularity(config.text("cache.granularity"))
                            .value_or(usual_granularity(policy));
-  } else if (is_set(config, "cache.policy") && unit.granularity == CacheGranularity::row) {
+  } else if (is_set(config, "cache.policy") && unit.granularity != CacheGranularity::cluster &&
+             head.unit == tuning::TraceUnit::token) {
     unit.granularity = usual_granularity(policy);
   }
   return unit;

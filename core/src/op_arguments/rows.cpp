@@ -36,6 +36,8 @@ Status require_slots(std::string_view op, const ResolveRows& resolve) {
                       {cached.block_rows > 0 && cached.block_rows % heads == 0,
                        "blocks of slots must have as many rows of each KV head"},
                       {slots.each != nullptr, "slots.each must be given"},
+                      {resolve.scope == ListScope::kv_head || resolve.seen != nullptr,
+                       "slots need seen where query heads have lists"},
                       {slots.calls != nullptr, "slots.calls must be given"},
                       {resolve.slot_counts != nullptr, "slot_counts must be given"}});
 }

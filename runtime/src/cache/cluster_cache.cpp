@@ -110,7 +110,7 @@ void ClusterCache::evict(std::span<const UnitKey> units) {
 bool ClusterCache::place(const policies::WantedUnit& admitted) {
   const auto place_rows = [&] {
     return slots_.place(admitted.unit, scratch_.rows,
-                        [&] { return memory_.pools.cluster_blocks->take(); });
+                        [&] { return memory_.pools.cached_row_blocks->take(); });
   };
   list_rows_of(admitted.unit);
   if (place_rows()) return true;
@@ -205,7 +205,7 @@ void ClusterCache::drop_some(double share, Rng& rng) {
 
 bool ClusterCache::release_unused_blocks() {
   const std::vector<std::byte*> unused = slots_.take_unused_blocks();
-  for (std::byte* const block : unused) memory_.pools.cluster_blocks->give(block);
+  for (std::byte* const block : unused) memory_.pools.cached_row_blocks->give(block);
   return !unused.empty();
 }
 

@@ -1,7 +1,6 @@
 #include "row_cache.hpp"
 
 #include <algorithm>
-#include <bit>
 
 #include "layer/layer.hpp"
 #include "memory/reserve_buffer.hpp"
@@ -35,7 +34,10 @@ Status RowCache::reserve(std::size_t slots, std::size_t length) {
     work_.journal.note_loss();
     return {};
   }
-  take_blocks(blocks_for(length));
+  // While all rows are there, nothing is missed that slots could keep.
+  if (!layer_.rows.all_on_device(divide_up(length, plan_.block_tokens()))) {
+    take_blocks(blocks_for(length));
+  }
   return {};
 }
 
@@ -56,13 +58,16 @@ Status RowCache::reserve_tables(std::size_t length) {
 }
 
 void RowCache::take_blocks(std::size_t count) {
-  if (blocks_ >= count) return;
+  if (blocks_ >= count || count == lacked_) return;
   for (; blocks_ < count; ++blocks_) {
     std::byte* block = nullptr;
     const Status taken = memory_.make_spare_room([&] {
-      return memory_.pools.cluster_blocks->take().map([&](std::byte* one) { block = one; });
+      return memory_.pools.cached_row_blocks->take().map([&](std::byte* one) { block = one; });
     });
-    if (!taken) return work_.journal.note_loss();
+    if (!taken) {
+      lacked_ = count;
+      return work_.journal.note_loss();
+    }
     table_.set(blocks_, block);
   }
 }
@@ -70,8 +75,9 @@ void RowCache::take_blocks(std::size_t count) {
 void RowCache::give_blocks(std::size_t left) {
   // Rows whose slots are gone must not be found any more.
   if (left < blocks_) is_stale_ = true;
+  lacked_ = 0;
   while (blocks_ > left) {
-    memory_.pools.cluster_blocks->give(table_[--blocks_]);
+    memory_.pools.cached_row_blocks->give(table_[--blocks_]);
     table_.set(blocks_, nullptr);
   }
 }
@@ -83,14 +89,23 @@ void RowCache::resize(std::size_t slots) {
 
 Status RowCache::publish(Queue& compute) {
   if (blocks_ == 0) return {};
-  TERRACE_TRY(table_.flush(compute).map([](const Ticket&) {}));
+  table_.forget_old_copies();
   numbers_.release_zeros();
   slots_.release_zeros();
-  if (!is_stale_) return {};
-  TERRACE_TRY(numbers_.clear(work_.backend, compute).map([](const Ticket&) {}));
-  TERRACE_TRY(slots_.clear(work_.backend, compute).map([](const Ticket&) {}));
-  is_stale_ = false;
-  return {};
+  if (is_stale_) {
+    Status ready = numbers_.prepare_zeros(work_.backend);
+    if (ready) ready = slots_.prepare_zeros(work_.backend);
+    if (!ready) {
+      // The host is short of memory: the layer goes without a cache.
+      work_.journal.note_loss();
+      give_up_device_memory();
+      return {};
+    }
+    TERRACE_TRY(numbers_.clear(compute).map([](const Ticket&) {}));
+    TERRACE_TRY(slots_.clear(compute).map([](const Ticket&) {}));
+    is_stale_ = false;
+  }
+  return table_.flush(compute).map([](const Ticket&) {});
 }
 
 CachedRows RowCache::rows() const noexcept {
@@ -131,8 +146,9 @@ void RowCache::drop_some(double share, Rng& rng) {
 }
 
 bool RowCache::spill() {
-  if (blocks_ == 0 || !layer_.at_rest()) return false;
-  work_.journal.note_loss();
+  const bool has_memory = blocks_ > 0 || numbers_ || slots_;
+  if (!has_memory || !layer_.at_rest()) return false;
+  if (blocks_ > 0) work_.journal.note_loss();
   give_up_device_memory();
   return true;
 }

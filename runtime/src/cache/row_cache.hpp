@@ -52,6 +52,7 @@ class RowCache final : public LayerCache {
   CacheScratch& scratch_;
   std::size_t most_blocks_ = 0;  ///< of the cache's share
   std::size_t blocks_ = 0;       ///< that it has: slots of each KV head lie in them
+  std::size_t lacked_ = 0;       ///< so many were not to be had
   PointerTable table_{Tier::device};
   DeviceWords numbers_;        ///< [positions, kv_heads]
   DeviceWords slots_;          ///< calls of each KV head, then a RowSlot for each row of the blocks

@@ -44,7 +44,9 @@ Status SequenceCache::fit() {
   sharers_ = sharers;
   list_rows_ = progress_.list_rows();
   tokens_ = slots * slot_tokens();
-  for (const auto& layer : layers_) layer->cache->resize(slots);
+  for (const auto& layer : layers_) {
+    if (!plan_.is_dense(layer->number)) layer->cache->resize(slots);
+  }
   work_.journal.note_share(sharers);
   return {};
 }
@@ -80,8 +82,10 @@ void SequenceCache::reserve_blocks(std::size_t length) {
   // Where all is kept that fits, caches have what is left over.
   if (!joined() || plan_.options.placement == Placement::resident_first) return;
   std::size_t blocks = 0;
-  for (const auto& layer : layers_) blocks += layer->cache->missing_blocks(length);
-  if (blocks > 0) memory_.pools.cluster_blocks->reserve(blocks);
+  for (const auto& layer : layers_) {
+    if (!plan_.is_dense(layer->number)) blocks += layer->cache->missing_blocks(length);
+  }
+  if (blocks > 0) memory_.pools.cached_row_blocks->reserve(blocks);
 }
 
 Status SequenceCache::send_changes(LayerSpan layers) {

@@ -209,7 +209,8 @@ Result<Ticket> ClusterSlots::flush(Backend& backend, Queue& queue, BlockTable so
   TERRACE_TRY(reserve_sent(backend, changes_.size()));
   Ticket done;
   if (clears_) {
-    TERRACE_ASSIGN(done, numbers_.clear(backend, queue));
+    TERRACE_TRY(numbers_.prepare_zeros(backend));
+    TERRACE_ASSIGN(done, numbers_.clear(queue));
     clears_ = false;
   }
   if (blocks_.changed()) {

@@ -62,7 +62,7 @@ class LayerCache {
 
   // Giving up.
 
-  /// Drops refills under way, and clusters: what a cut or a failure may have made wrong.
+  /// Drops refills under way, clusters and rows: what a cut or a failure may have made wrong.
   virtual void drop_unsettled() {}
   /// Drops a share of what is kept, chosen by `rng`.
   virtual void drop_some(double /*share*/, Rng& /*rng*/) {}

@@ -46,11 +46,13 @@ Status DeviceWords::grow(Backend& backend, Queue& queue, std::size_t count, Dura
   return {};
 }
 
-Result<Ticket> DeviceWords::clear(Backend& backend, Queue& queue) {
-  zeros_.reset();
+Status DeviceWords::prepare_zeros(Backend& backend) {
+  if (zeros_) return {};
   TERRACE_ASSIGN(zeros_, zeros_on_host(backend, zero_bytes_for(words_.bytes())));
-  return zero(queue, words_, zeros_);
+  return {};
 }
+
+Result<Ticket> DeviceWords::clear(Queue& queue) { return zero(queue, words_, zeros_); }
 
 void DeviceWords::reset() noexcept {
   words_.reset();

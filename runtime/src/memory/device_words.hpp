@@ -30,9 +30,10 @@ class DeviceWords {
   /// queues; nothing has changed then.
   Status grow(Backend& backend, Queue& queue, std::size_t count, Duration deadline);
 
-  /// Enqueues zeros for all words. Those of the call before must have been written. Errors:
-  /// out_of_memory, those of queues; nothing is enqueued then.
-  Result<Ticket> clear(Backend& backend, Queue& queue);
+  /// Has what clear() needs on the host. Errors: out_of_memory.
+  Status prepare_zeros(Backend& backend);
+  /// Enqueues zeros for all words, which are prepared. Errors: those of queues.
+  Result<Ticket> clear(Queue& queue);
   /// Zeros have been written: gives back the memory that they came from.
   void release_zeros() noexcept { zeros_.reset(); }
 

@@ -25,12 +25,15 @@ std::size_t RowCacheNeed::slots() const noexcept {
 }
 
 std::size_t RowCacheNeed::tables() const noexcept {
-  return growing() + PointerTable::bytes_for(blocks_);
+  return numbers() + slots() + PointerTable::bytes_for(blocks_);
 }
 
+std::size_t RowCacheNeed::growing() const noexcept { return tables(); }
+
 std::size_t RowCacheNeed::host() const noexcept {
+  // The table of blocks, and the one that it has outgrown.
   return DeviceWords::zero_bytes_for(numbers()) + DeviceWords::zero_bytes_for(slots()) +
-         PointerTable::bytes_for(blocks_);
+         2 * PointerTable::bytes_for(blocks_);
 }
 
 }  // namespace terrace

@@ -18,7 +18,7 @@ class RowCacheNeed {
   /// The device's tables, by which rows are found and replaced.
   [[nodiscard]] std::size_t tables() const noexcept;
   /// Tables that there are two of while they grow.
-  [[nodiscard]] std::size_t growing() const noexcept { return numbers() + slots(); }
+  [[nodiscard]] std::size_t growing() const noexcept;
   /// On the host: the zeros that tables are cleared from, and the table of blocks.
   [[nodiscard]] std::size_t host() const noexcept;
 

@@ -9,7 +9,8 @@ namespace terrace {
 RuntimeState::RuntimeState(Parts parts)
     : plan(std::move(parts.plan)),
       backend(std::move(parts.backend)),
-      pools{.blocks = std::move(parts.blocks), .cluster_blocks = std::move(parts.cluster_blocks)},
+      pools{.blocks = std::move(parts.blocks),
+            .cached_row_blocks = std::move(parts.cached_row_blocks)},
       host(std::move(parts.host)),
       reclaimer(*backend, pools, *host),
       cluster_threads(std::move(parts.threads)),
@@ -23,7 +24,7 @@ Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions option
     return fail(Errc::invalid_argument, "a runtime needs a backend; offload::make_backend has one");
   }
   TERRACE_ASSIGN(auto blocks, BlockPool::create(*backend, plan.block_bytes()));
-  TERRACE_ASSIGN(auto cluster_blocks, BlockPool::create(*backend, plan.block_bytes()));
+  TERRACE_ASSIGN(auto cached_row_blocks, BlockPool::create(*backend, plan.block_bytes()));
   TERRACE_ASSIGN(auto host, HostTier::open(plan, *backend));
   // Near the rows that they cluster.
   TERRACE_ASSIGN(auto threads,
@@ -35,7 +36,7 @@ Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions option
       new RuntimeState({.plan = std::move(plan),
                         .backend = std::move(backend),
                         .blocks = std::move(blocks),
-                        .cluster_blocks = std::move(cluster_blocks),
+                        .cached_row_blocks = std::move(cached_row_blocks),
                         .host = std::move(host),
                         .threads = std::move(threads),
                         .prefixes = std::move(prefixes)}));

@@ -60,7 +60,7 @@ class RuntimeState {
     RuntimePlan plan;
     std::unique_ptr<Backend> backend;
     std::unique_ptr<BlockPool> blocks;
-    std::unique_ptr<BlockPool> cluster_blocks;
+    std::unique_ptr<BlockPool> cached_row_blocks;
     std::unique_ptr<HostTier> host;
     std::unique_ptr<Parallel> threads;
     std::unique_ptr<PrefixLibrary> prefixes;

@@ -60,7 +60,7 @@ class MemoryOfOthers : public ::testing::Test {
   const std::unique_ptr<Backend> backend_ =
       testing::make_scenario_backend({.device_memory_limit = blocks * block_bytes});
   MemoryPools pools_{.blocks = BlockPool::create(*backend_, block_bytes).value(),
-                     .cluster_blocks = BlockPool::create(*backend_, block_bytes).value()};
+                     .cached_row_blocks = BlockPool::create(*backend_, block_bytes).value()};
   const std::unique_ptr<HostTier> host_ = HostTier::open(plan_, *backend_).value();
   Reclaimer reclaimer_{*backend_, pools_, *host_};
   Holder mine_{*pools_.blocks};

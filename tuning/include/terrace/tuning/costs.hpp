@@ -32,6 +32,7 @@ struct UpkeepTable {
   UpkeepCosts none;
   UpkeepCosts blocks;
   UpkeepCosts clusters;
+  UpkeepCosts rows;
 
   [[nodiscard]] const UpkeepCosts& of(const CacheOptions& cache) const noexcept;
 };

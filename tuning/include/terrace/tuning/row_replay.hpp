@@ -1,6 +1,7 @@
 // Runs recorded selections through a layer's cache of rows, by the op that keeps one in a live run.
 // A run is followed to the row where each KV head has one list; where several lists of a head miss
-// rows, a trace has these by position, and not in the order of the lists.
+// rows, a trace has these by position, and not in the order of the lists. A trace does not say that
+// a rejected draft, which was longer than the window, made a cache begin anew.
 #pragma once
 
 #include <cstddef>

@@ -131,7 +131,7 @@ struct ResolveRows {
   std::size_t id_stride = 0;
   BlockTable resident;  ///< device blocks; null = on the host only
   CachedRows cached = {};
-  RowSlots slots = {};                    ///< of cached rows; else these are the caller's
+  RowSlots slots = {};                    ///< that the op fills; none: the caller fills `cached`
   RowSlotCounts* slot_counts = nullptr;   ///< out [kv_heads], where there are slots
   std::byte* staging = nullptr;           ///< [lists * id_stride] rows
   std::byte** rows = nullptr;             ///< out [lists, id_stride]
