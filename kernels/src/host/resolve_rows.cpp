@@ -49,21 +49,12 @@ class SeenMisses {
 class HeadResolver {
  public:
   HeadResolver(const ResolveRows& op, std::uint32_t head, SeenMisses& seen) noexcept
-      : op_(op),
-        head_(head),
-        first_list_(head * lists_per_kv_head(op.shape, op.scope)),
-        end_list_(first_list_ + lists_per_kv_head(op.shape, op.scope)),
-        seen_(seen),
-        slots_(op, head) {}
+      : op_(op), head_(head), seen_(seen), slots_(op, head) {}
 
   /// Finds the rows; those that are missed come after `misses` others.
   void resolve(std::uint32_t& misses) {
     const std::uint32_t before = misses;
-    for (std::size_t list = first_list_; list < end_list_; ++list) {
-      for (std::size_t i = 0; i < op_.id_count[list]; ++i) {
-        resolve_place(list * op_.id_stride + i, misses);
-      }
-    }
+    for_each_place([&](std::size_t place) { resolve_place(place, misses); });
     if (slots_.admit({op_.missed + before, misses - before}) > 0) {
       point_to_slots();
     }
@@ -71,6 +62,15 @@ class HeadResolver {
   }
 
  private:
+  /// Calls visit(place) for the places of the head's lists, in their order.
+  template <typename Visit>
+  void for_each_place(Visit visit) const {
+    const std::size_t lists = lists_per_kv_head(op_.shape, op_.scope);
+    for (std::size_t list = head_ * lists; list < (head_ + 1) * lists; ++list) {
+      for (std::size_t i = 0; i < op_.id_count[list]; ++i) visit(list * op_.id_stride + i);
+    }
+  }
+
   void resolve_place(std::size_t place, std::uint32_t& misses) {
     const std::uint32_t position = op_.ids[place];
     std::byte*& row = op_.rows[place];
@@ -92,21 +92,16 @@ class HeadResolver {
 
   /// Missed rows that have slots lie there, not in staging rows. Those found before stay.
   void point_to_slots() noexcept {
-    for (std::size_t list = first_list_; list < end_list_; ++list) {
-      for (std::size_t i = 0; i < op_.id_count[list]; ++i) {
-        const std::size_t place = list * op_.id_stride + i;
-        const std::uint32_t position = op_.ids[place];
-        const std::uint32_t number = cached_number(op_, head_, position);
-        if (number == 0 || row_address(op_.shape, op_.resident, head_, position)) continue;
-        op_.rows[place] = cached_row(op_.shape, op_.cached, number);
-      }
-    }
+    for_each_place([&](std::size_t place) {
+      const std::uint32_t position = op_.ids[place];
+      const std::uint32_t number = cached_number(op_, head_, position);
+      if (number == 0 || row_address(op_.shape, op_.resident, head_, position)) return;
+      op_.rows[place] = cached_row(op_.shape, op_.cached, number);
+    });
   }
 
   const ResolveRows& op_;
   std::uint32_t head_;
-  std::size_t first_list_;
-  std::size_t end_list_;
   SeenMisses& seen_;
   HeadSlots slots_;
 };

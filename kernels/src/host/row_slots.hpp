@@ -50,7 +50,6 @@ class HeadSlots {
   const ResolveRows& op_;
   std::uint32_t head_;
   std::uint32_t call_ = 0;  ///< from 1
-
   RowSlotCounts counts_;
 };
 
