@@ -45,6 +45,20 @@ TEST(HostPagePool, AdvisesNoFileWherePagesHaveAShareOfTheHost) {
                              testing::EndsWith(": raise it")));
 }
 
+TEST(HostPagePool, GrowsByRegionsThatDoubleUpToTheLargest) {
+  constexpr std::size_t mib = std::size_t{1} << 20;
+  const auto backend = HostBackend::create({}).value();
+  const auto pool =
+      HostPagePool::create(*backend, {.page_bytes = mib, .region_bytes = 8 * mib}).value();
+  PageTable table(*pool);
+  std::vector<std::size_t> counts;
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(table.append());
+    if (counts.empty() || counts.back() != pool->page_count()) counts.push_back(pool->page_count());
+  }
+  EXPECT_THAT(counts, testing::ElementsAre(4, 8, 16, 24));
+}
+
 TEST(PageTable, AForkSharesPagesUntilOneIsWritten) {
   const auto backend = HostBackend::create({}).value();
   const auto pool = HostPagePool::create(*backend, {.page_bytes = page_bytes}).value();

@@ -16,6 +16,10 @@ namespace {
 
 constexpr std::size_t region_pages_max = std::numeric_limits<std::uint32_t>::max();
 
+// The system clears each page of a region as it is mapped: short runs pay for little, and a step
+// that has to wait for a region waits for no more than the pages before it took.
+constexpr std::size_t first_region_bytes = std::size_t{4} << 20;
+
 }  // namespace
 
 Result<std::unique_ptr<HostPagePool>> HostPagePool::create(Backend& backend,
@@ -144,8 +148,9 @@ std::uint32_t& HostPagePool::count_of(PageHandle page) noexcept {
 }
 
 Status HostPagePool::grow() {
-  std::size_t pages =
-      std::clamp(options_.region_bytes / page_bytes_, std::size_t{1}, region_pages_max);
+  const std::size_t region_bytes =
+      std::min(std::max(pages_ * page_bytes_, first_region_bytes), options_.region_bytes);
+  std::size_t pages = std::clamp(region_bytes / page_bytes_, std::size_t{1}, region_pages_max);
   if (options_.bytes_max / page_bytes_ <= pages_) return tl::unexpected(out_of_memory(1));
   pages = std::min(pages, options_.bytes_max / page_bytes_ - pages_);
   const auto allocate = [&] {

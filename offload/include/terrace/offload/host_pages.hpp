@@ -36,7 +36,7 @@ struct PageHandle {
 
 struct HostPageOptions {
   std::size_t page_bytes = 0;
-  std::size_t region_bytes = std::size_t{64} << 20;                 ///< wanted size of a region
+  std::size_t region_bytes = std::size_t{64} << 20;                 ///< most bytes of a region
   std::size_t alignment = 4096;                                     ///< of regions
   std::size_t bytes_max = std::numeric_limits<std::size_t>::max();  ///< of all regions
   Purpose purpose = Purpose::kv;
@@ -44,7 +44,8 @@ struct HostPageOptions {
 
 class HostPagePool {
  public:
-  /// Makes a pool that grows by regions of the backend's host memory. The backend must outlive it.
+  /// Makes a pool that grows by regions of the backend's host memory: the first is small, and each
+  /// further one is as large as all before it, up to `region_bytes`. The backend must outlive it.
   /// Errors: invalid_argument for zero bytes.
   [[nodiscard]] static Result<std::unique_ptr<HostPagePool>> create(Backend& backend,
                                                                     const HostPageOptions& options);
