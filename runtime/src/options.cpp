@@ -110,7 +110,8 @@ policies::ReplacementOptions replacement_options(const Config& config) {
 CacheGranularity cache_granularity(const Config& config) {
   const auto named = find_cache_granularity(config.text("cache.granularity"));
   if (named) return *named;
-  // The host, which brings pages from below, does not know which rows the device has.
+  // A block that the device keeps needs no page of the host's. Of blocks whose rows it keeps, other
+  // rows will be wanted.
   for (const char* const tier : {"tier.nvme.path", "tier.remote.url", "daemon.socket"}) {
     if (!config.text(tier).empty()) return CacheGranularity::block;
   }

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <numeric>
+#include <tuple>
 #include <vector>
 
 #include "doubles/fault_store.hpp"
@@ -287,10 +288,12 @@ TEST(BelowTheHost, AMemberWhosePageIsDamagedFailsAloneAndRecovers) {
 }
 
 /// Errors of one read, at every place where a step waits for one.
-class EachReadError : public ::testing::TestWithParam<Errc> {};
+class EachReadError : public ::testing::TestWithParam<std::tuple<Errc, CacheGranularity>> {};
 
 TEST_P(EachReadError, IsAStatusOfItsStepWhichCanBeRepeated) {
+  const auto [code, granularity] = GetParam();
   Scenario scenario;
+  scenario.runtime.cache.granularity = granularity;
   const auto expected = outputs_of(scenario, prompt, step_count);
   const Below below;
   scenario.runtime.below_host = {.store = below.store, .host_bytes = 0};
@@ -300,13 +303,13 @@ TEST_P(EachReadError, IsAStatusOfItsStepWhichCanBeRepeated) {
   ASSERT_TRUE(drive.prefill(prompt).has_value());
   std::size_t failures = 0;
   for (std::uint64_t nth = 1; drive.outputs().size() < step_count; ++nth) {
-    below.store->arm({.verb = PageVerb::get, .nth = 1 + nth % 7, .error = GetParam()});
+    below.store->arm({.verb = PageVerb::get, .nth = 1 + nth % 7, .error = code});
     const std::size_t length = drive.sequence().length();
     const Status done = drive.step();
     below.store->arm({});
     if (done) continue;
     ++failures;
-    EXPECT_EQ(done.error().code, GetParam()) << done.error().message();
+    EXPECT_EQ(done.error().code, code) << done.error().message();
     ASSERT_EQ(drive.sequence().phase(), SequencePhase::idle);
     EXPECT_EQ(drive.sequence().length(), length);
     const Status again = drive.step();
@@ -317,8 +320,10 @@ TEST_P(EachReadError, IsAStatusOfItsStepWhichCanBeRepeated) {
   drive.expect_all_rows_right();
 }
 
-INSTANTIATE_TEST_SUITE_P(Codes, EachReadError,
-                         ::testing::Values(Errc::io_error, Errc::corrupt, Errc::cancelled));
+INSTANTIATE_TEST_SUITE_P(
+    Codes, EachReadError,
+    ::testing::Combine(::testing::Values(Errc::io_error, Errc::corrupt, Errc::cancelled),
+                       ::testing::Values(CacheGranularity::block, CacheGranularity::row)));
 
 }  // namespace
 }  // namespace terrace
