@@ -466,6 +466,12 @@ constexpr std::array keys{
               .low = 1,
               .high = 1 << 20,
               .meaning = "tokens that prefixes are kept and found by; whole blocks"},
+    ConfigKey{
+        .name = "tier.load",
+        .kind = choice,
+        .default_text = "faster",
+        .words = "faster|always",
+        .meaning = "load kept prefixes always, or unless computing them is known to be faster"},
 
     ConfigKey{.name = "threads.device",
               .kind = integer,

@@ -110,8 +110,8 @@ policies::ReplacementOptions replacement_options(const Config& config) {
 CacheGranularity cache_granularity(const Config& config) {
   const auto named = find_cache_granularity(config.text("cache.granularity"));
   if (named) return *named;
-  // A block that the device keeps needs no page of the host's. Of blocks whose rows it keeps, other
-  // rows will be wanted.
+  // A block that the device keeps needs no page of the host's. Where it keeps rows, others of their
+  // blocks will be wanted.
   for (const char* const tier : {"tier.nvme.path", "tier.remote.url", "daemon.socket"}) {
     if (!config.text(tier).empty()) return CacheGranularity::block;
   }
@@ -169,16 +169,19 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
   options.cache = cache_options(config);
   options.below_host.file = config.text("tier.nvme.path");
   options.below_host.file_bytes = config.size_bytes("tier.nvme.bytes");
-  options.prefixes = {.model = config.text("tier.model"),
-                      .adapter = config.text("tier.adapter"),
-                      .rope = config.text("tier.rope"),
-                      .chunk_tokens = config.integer("tier.chunk_tokens"),
-                      .remote = {.url = config.text("tier.remote.url"),
-                                 .ttl = config.duration("tier.remote.ttl"),
-                                 .deadline = config.duration("tier.remote.deadline")},
-                      .daemon = {.socket = config.text("daemon.socket"),
-                                 .user = config.text("daemon.user"),
-                                 .deadline = config.duration("daemon.deadline")}};
+  options.prefixes = {
+      .model = config.text("tier.model"),
+      .adapter = config.text("tier.adapter"),
+      .rope = config.text("tier.rope"),
+      .chunk_tokens = config.integer("tier.chunk_tokens"),
+      .load = meaning_of<PrefixLoad>(
+          config, "tier.load", {{"faster", PrefixLoad::faster}, {"always", PrefixLoad::always}}),
+      .remote = {.url = config.text("tier.remote.url"),
+                 .ttl = config.duration("tier.remote.ttl"),
+                 .deadline = config.duration("tier.remote.deadline")},
+      .daemon = {.socket = config.text("daemon.socket"),
+                 .user = config.text("daemon.user"),
+                 .deadline = config.duration("daemon.deadline")}};
   options.planning.iterations = config.integers_or_auto("planning.iterations");
   options.planning.limits = {.iterations_min = config.integer("planning.iterations_min"),
                              .iterations_max = config.integer("planning.iterations_max")};

@@ -453,6 +453,31 @@ TEST_F(PrefixStore, CountsLookUpsByTheirReasons) {
   EXPECT_EQ(counters.tokens_found, 2 * kept);
 }
 
+TEST_F(PrefixStore, IsNotReadWhereItsTokensAreComputedFaster) {
+  publish(scenario_, {.tokens = tokens_});
+  const auto found_after_a_prompt = [&](double read_rate, PrefixLoad load, bool with_tail) {
+    scenario_.runtime.below_host.read_rate = read_rate;
+    scenario_.runtime.prefixes.load = load;
+    const auto runtime = scenario_.open();
+    const PrefixQuery query{.tokens = std::span(tokens_).first(kept), .with_tail = with_tail};
+    // How fast prompts are computed is not known yet.
+    EXPECT_EQ(runtime->open_sequence(query).value()->length(), kept);
+    const Traffic traffic(scenario_.runtime.shape, 1);
+    Drive drive(*runtime, traffic);
+    EXPECT_TRUE(drive.prefill(prompt).has_value());
+    const std::uint64_t before = runtime->prefix_counters().misses.slower;
+    const std::size_t length = runtime->open_sequence(query).value()->length();
+    EXPECT_EQ(runtime->prefix_counters().misses.slower - before, length == 0 ? 1U : 0U);
+    return length;
+  };
+  constexpr double slow = 1;  // B/s
+  constexpr double fast = 1e15;
+  EXPECT_EQ(found_after_a_prompt(slow, PrefixLoad::faster, false), 0U);
+  EXPECT_EQ(found_after_a_prompt(fast, PrefixLoad::faster, false), kept);
+  EXPECT_EQ(found_after_a_prompt(slow, PrefixLoad::always, false), kept);
+  EXPECT_EQ(found_after_a_prompt(slow, PrefixLoad::faster, true), kept) << "a tail restores";
+}
+
 TEST_F(PrefixStore, InAFileOutlastsItsRuntimes) {
   const std::filesystem::path file =
       std::filesystem::path(::testing::TempDir()) / "prefixes_in_a_file";

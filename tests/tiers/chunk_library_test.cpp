@@ -253,10 +253,10 @@ TEST_F(Library, CountsALookUpAsThatOfWhichUseCouldBeMade) {
   const std::vector<ChunkKey> keys = some_keys(3);
   publish(keys);
   LookUp found = find(keys);
-  library_->amend(found, 1, make_error(Errc::corrupt, "another shape"));
+  library_->amend(found, 1, MissReason::corrupt);
   EXPECT_EQ(found.run.size(), 1U);
   EXPECT_EQ(library_->counters().look_ups[LookUpOutcome::partial], 1U);
-  library_->amend(found, 0, make_error(Errc::not_ready, "late"));
+  library_->amend(found, 0, MissReason::late);
   EXPECT_EQ(library_->counters().look_ups[LookUpOutcome::miss_late], 1U);
   EXPECT_EQ(library_->counters().tokens_found, 0U);
   expect_sum();

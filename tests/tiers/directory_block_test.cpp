@@ -43,7 +43,7 @@ TEST(DirectoryBlock, TakesAtMostAHundredBytesAChunk) {
   EXPECT_EQ(added(more), 28 * 64'000U);
   more = base;
   more.tenants_max += 64;
-  EXPECT_LE(added(more), 250 * 64U);
+  EXPECT_LE(added(more), 256 * 64U);
 }
 
 TEST(DirectoryBlock, IsRefusedIfItCannotBe) {

@@ -334,6 +334,8 @@ void run_against_the_model(DirectoryOptions options, bool forgets, std::uint64_t
   run.compare_all();
   if (fuzz_steps() < 20'000) return;  // too few to have seen all
   for (std::size_t outcome = 0; outcome < look_up_outcome_count; ++outcome) {
+    // A directory does not know what reading takes.
+    if (static_cast<LookUpOutcome>(outcome) == LookUpOutcome::miss_slower) continue;
     EXPECT_GT(run.counters().ended[outcome], 0U) << to_string(static_cast<LookUpOutcome>(outcome));
   }
 }

@@ -96,6 +96,19 @@ TEST_F(RemoteLibrary, FindsWhatAnotherOnePublished) {
   EXPECT_EQ(library->remote_counters().written, 0U) << "they do not go back";
 }
 
+TEST_F(RemoteLibrary, BringsNoMoreOnceAChunkTakesLongerThanItsTokens) {
+  const std::vector<ChunkKey> keys = some_keys(4);
+  publish_below(keys);
+  const auto library = open();
+  FindRequest quick = request(keys);
+  quick.token_seconds = 1e-12;
+  const LookUp found = library->find_run(quick, keys.size() * tokens);
+  EXPECT_EQ(found.outcome, LookUpOutcome::partial);
+  EXPECT_EQ(found.run.size(), 1U);
+  quick.token_seconds = 1e6;
+  EXPECT_EQ(library->find_run(quick, keys.size() * tokens).run.size(), 4U);
+}
+
 TEST_F(RemoteLibrary, GoesOnWhereItsOwnChunksEnd) {
   const std::vector<ChunkKey> keys = some_keys(5);
   publish_below(std::span(keys).first(4));

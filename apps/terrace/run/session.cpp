@@ -52,6 +52,7 @@ Result<Session> open_session(const RunJob& job, const Config& config, Progress& 
   TERRACE_ASSIGN(RuntimeOptions options, runtime_options(job, config, kv_dtype(job)));
   TERRACE_TRY(plan_iterations(job, config, options));
   options.observer = observers.selections;
+  if (job.profile && job.profile->nvme) options.below_host.read_rate = job.profile->nvme->read;
   TERRACE_ASSIGN(offload::ChosenBackend chosen,
                  choose_backend(config, {.observer = observers.work, .profile = profile_of(job)}));
   Session session{.name = observers.policy.empty() ? policy_name(config) : observers.policy};

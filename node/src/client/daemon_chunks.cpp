@@ -33,11 +33,6 @@ std::uint64_t tokens_of(std::span<const Manifest> run) {
   return tokens;
 }
 
-LookUpOutcome miss_for(const Error& why) {
-  const bool is_damage = why.code == Errc::corrupt || why.code == Errc::unsupported;
-  return tiers::miss_of(is_damage ? tiers::MissReason::corrupt : tiers::MissReason::late);
-}
-
 std::span<const ChunkKey> first_of(std::span<const ChunkKey> keys) {
   return keys.first(std::min(keys.size(), wire::find_keys_max));
 }
@@ -175,9 +170,9 @@ void DaemonChunks::count(const tiers::LookUp& look_up, std::uint64_t tokens) {
   counters_.tokens_found += tokens_of(look_up.run);
 }
 
-void DaemonChunks::amend(tiers::LookUp& look_up, std::size_t usable, const Error& why) {
+void DaemonChunks::amend(tiers::LookUp& look_up, std::size_t usable, tiers::MissReason why) {
   const LookUpOutcome before =
-      std::exchange(look_up.outcome, usable > 0 ? LookUpOutcome::partial : miss_for(why));
+      std::exchange(look_up.outcome, usable > 0 ? LookUpOutcome::partial : tiers::miss_of(why));
   const std::lock_guard lock(mutex_);
   --counters_.look_ups.ended[static_cast<std::size_t>(before)];
   ++counters_.look_ups.ended[static_cast<std::size_t>(look_up.outcome)];

@@ -34,12 +34,41 @@ bool has_rows(const tiers::Manifest& chunk, const SequenceParts& parts, std::siz
   return true;
 }
 
-Result<FoundPrefix> find(const SequenceParts& parts, PrefixLibrary& library,
-                         const PrefixQuery& query) {
+/// Returns how many seconds computing so many tokens takes; nothing where that is not known, or
+/// where a prefix is loaded whatever it takes. Loading a tail restores a sequence as it was.
+std::optional<double> seconds_to_compute(SequenceState& state, const PrefixQuery& query,
+                                         std::size_t tokens) {
+  const RuntimeState& runtime = state.runtime();
+  if (runtime.plan.options.prefixes.load == PrefixLoad::always || query.with_tail) return {};
+  return runtime.prompts.seconds_for(static_cast<double>(tokens), runtime.backend->clock().now());
+}
+
+/// Returns how many bytes of a prefix's rows the prompt behind it will read, about.
+std::uint64_t bytes_to_read(const RuntimePlan& plan, std::size_t tokens) {
+  const bool exact = plan.options.prompts == PromptAttention::exact;
+  const std::size_t read = exact ? tokens : plan.budget_terms(tokens).budget_tokens;
+  return std::uint64_t{std::min(tokens, read)} * plan.shape().layers * plan.shape().token_bytes();
+}
+
+/// Whether it is known that the tokens of a prefix are computed in less time than its rows are
+/// read.
+bool is_computed_faster(SequenceState& state, const PrefixQuery& query, const FoundPrefix& found) {
+  if (found.chunks() == 0) return false;
+  const std::size_t tokens = found.names.tokens_of(found.chunks() - 1).end;
+  const RuntimeState& runtime = state.runtime();
+  const std::optional<double> computed = seconds_to_compute(state, query, tokens);
+  const std::optional<double> read = runtime.host->read_seconds(bytes_to_read(runtime.plan, tokens),
+                                                                runtime.backend->clock().now());
+  return computed && read && *computed < *read;
+}
+
+Result<FoundPrefix> find(SequenceState& state, PrefixLibrary& library, const PrefixQuery& query) {
+  const SequenceParts& parts = state.parts;
   FoundPrefix found;
   TERRACE_ASSIGN(found.names, library.names_of(query));
-  found.look_up = library.chunks().find_run(
-      found.names.request(found.names.chunks, parts.work.clock().now()), query.tokens.size());
+  tiers::FindRequest request = found.names.request(found.names.chunks, parts.work.clock().now());
+  request.token_seconds = seconds_to_compute(state, query, 1).value_or(0);
+  found.look_up = library.chunks().find_run(request, query.tokens.size());
   const auto& run = found.look_up.run;
   std::size_t usable = 0;
   while (usable < run.size() &&
@@ -49,7 +78,10 @@ Result<FoundPrefix> find(const SequenceParts& parts, PrefixLibrary& library,
   if (usable < run.size()) {
     const Error why = make_error(Errc::corrupt, "a chunk of another shape than its key says");
     found.look_up.lease.drop(usable, why);
-    library.chunks().amend(found.look_up, usable, why);
+    library.chunks().amend(found.look_up, usable, tiers::reason_of(why));
+  }
+  if (is_computed_faster(state, query, found)) {
+    library.chunks().amend(found.look_up, 0, tiers::MissReason::slower);
   }
   found.lease = std::make_shared<const tiers::ChunkLease>(std::move(found.look_up.lease));
   return found;
@@ -117,11 +149,11 @@ Status begin_with(SequenceState& state, PrefixLibrary& library, const FoundPrefi
 }  // namespace
 
 Status adopt_prefix(SequenceState& state, PrefixLibrary& library, const PrefixQuery& query) {
-  TERRACE_ASSIGN(FoundPrefix prefix, find(state.parts, library, query));
+  TERRACE_ASSIGN(FoundPrefix prefix, find(state, library, query));
   if (prefix.chunks() == 0) return {};
   const Status begun = begin_with(state, library, prefix);
   const bool failed = !begun && begun.error().code != Errc::out_of_memory;
-  if (failed) library.chunks().amend(prefix.look_up, 0, begun.error());
+  if (failed) library.chunks().amend(prefix.look_up, 0, tiers::reason_of(begun.error()));
   return begun;
 }
 

@@ -56,6 +56,8 @@ Status Step::State::begin(std::span<const StepMember> members) {
   packed_tokens_ = 0;
   batch_.clear();
   ended_ = false;
+  begun_ = runtime_.backend->clock().now();
+  waited_before_ = runtime_.host->waited();
   if (options_.queries != Dtype::f32) memory_.expect_conversion(numbers());
   std::size_t first = 0;
   for (const auto& [sequence, tokens] : members) {
@@ -296,9 +298,23 @@ Status Step::State::end(std::span<const std::size_t> accepted) {
   for (const std::size_t place : places_) {
     kept_.push_back(accepted.empty() ? tokens_[place] : accepted[place]);
   }
+  const std::size_t prompt = prompt_tokens();
   batch_.end(kept_);
+  // A prompt that is computed again waits for no rows.
+  const TimePoint now = runtime_.backend->clock().now();
+  const Duration waited = runtime_.host->waited() - waited_before_;
+  runtime_.prompts.note(static_cast<double>(prompt), now - begun_ - waited, now);
   take_statuses();
   return {};
+}
+
+std::size_t Step::State::prompt_tokens() const {
+  std::size_t tokens = 0;
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const StepBatch::Member& member = batch_.members()[i];
+    if (member.status && member.participant->is_prompt()) tokens += tokens_[places_[i]];
+  }
+  return 2 * tokens > token_count() ? tokens : 0;
 }
 
 void Step::State::give_up() {

@@ -101,8 +101,10 @@ Result<HostRows> Layer::host_rows(std::span<const std::uint32_t> blocks) {
   rows.list_away(kept.blocks(), arrivals);
   const Status brought =
       memory_.make_room([&] { return LayerRows::bring(arrivals); }, HostRoom::pages);
+  const std::uint64_t read = (away - rows.away_pages()) * plan_.block_bytes();
   if (away > 0) work_.count_wait(WaitReason::rows, begin);
-  work_.counters.store.read += (away - rows.away_pages()) * plan_.block_bytes();
+  if (read > 0) memory_.host.note_read(read, begin, work_.clock().now());
+  work_.counters.store.read += read;
   if (brought) return kept;
   // All pages that could leave have left: the caller has nothing to try again.
   Error error = brought.error();

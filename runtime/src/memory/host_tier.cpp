@@ -9,6 +9,25 @@
 
 namespace terrace {
 
+HostTier::HostTier(Backend& backend, const RuntimePlan& plan) noexcept
+    : backend_(backend),
+      pages_limit_(plan.options.below_host.host_bytes / plan.block_bytes()),
+      usual_read_rate_(plan.options.below_host.read_rate) {}
+
+void HostTier::note_read(std::uint64_t bytes, TimePoint begin, TimePoint end) {
+  waited_.fetch_add((end - begin).count(), std::memory_order_relaxed);
+  // Reads of few pages say how long one takes to begin.
+  constexpr std::uint64_t bytes_of_a_rate = std::uint64_t{1} << 20;
+  if (bytes >= bytes_of_a_rate) reads_.note(static_cast<double>(bytes), end - begin, end);
+}
+
+std::optional<double> HostTier::read_seconds(std::uint64_t bytes, TimePoint now) const {
+  const auto amount = static_cast<double>(bytes);
+  if (const auto measured = reads_.seconds_for(amount, now)) return measured;
+  if (usual_read_rate_ > 0) return amount / usual_read_rate_;
+  return std::nullopt;
+}
+
 Result<HostTier::OpenedStore> HostTier::open_store(const RuntimePlan& plan) {
   OpenedStore opened{.store = plan.options.below_host.store,
                      .owner = plan.options.below_host.owner};
@@ -61,8 +80,7 @@ std::size_t small_region(const Backend& backend) {
 
 Result<std::unique_ptr<HostTier>> HostTier::open(const RuntimePlan& plan, Backend& backend) {
   TERRACE_ASSIGN(OpenedStore opened, open_store(plan));
-  std::unique_ptr<HostTier> tier(
-      new HostTier(backend, plan.options.below_host.host_bytes / plan.block_bytes()));
+  std::unique_ptr<HostTier> tier(new HostTier(backend, plan));
   const bool has_store = opened.store != nullptr || opened.daemon != nullptr;
   offload::HostPageOptions pages{.page_bytes = plan.block_bytes()};
   if (has_store) pages.region_bytes = small_region(backend);

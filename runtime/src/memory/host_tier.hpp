@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
+#include "measured_rate.hpp"
 #include "plan/runtime_plan.hpp"
 #include "terrace/core/backend.hpp"
 #include "terrace/offload/host_pages.hpp"
@@ -44,6 +46,15 @@ class HostTier {
   /// Counts up: pages that are wanted later have greater numbers.
   std::uint64_t count_wanted() noexcept { return wanted_.fetch_add(1, std::memory_order_relaxed); }
 
+  /// So many bytes of rows have come from the store, and were waited for from `begin` to `end`.
+  void note_read(std::uint64_t bytes, TimePoint begin, TimePoint end);
+  /// Returns how many seconds it takes to read so many bytes; nothing if that is not known.
+  [[nodiscard]] std::optional<double> read_seconds(std::uint64_t bytes, TimePoint now) const;
+  /// All the time that rows were waited for.
+  [[nodiscard]] Duration waited() const noexcept {
+    return Duration(waited_.load(std::memory_order_relaxed));
+  }
+
   /// The limit of the host's memory has changed: with a store, pages leave a part of that memory to
   /// other data.
   void follow_limit() noexcept;
@@ -60,16 +71,18 @@ class HostTier {
   static Status open_below(const RuntimePlan& plan, OpenedStore& opened);
   /// Has rows make room for themselves among the chunks that the store keeps.
   static std::function<bool(std::uint64_t bytes)> room_maker(const OpenedStore& opened);
-  HostTier(Backend& backend, std::size_t pages_limit) noexcept
-      : backend_(backend), pages_limit_(pages_limit) {}
+  HostTier(Backend& backend, const RuntimePlan& plan) noexcept;
 
   Backend& backend_;
   const std::size_t pages_limit_;
+  const double usual_read_rate_;
   std::unique_ptr<offload::HostPagePool> pages_;
   std::shared_ptr<tiers::ChunkKeeper> chunks_;
   std::unique_ptr<offload::PageMover> mover_;
   std::atomic<std::size_t> filling_pages_{0};  ///< from more on, pages are copied ahead
   std::atomic<std::uint64_t> wanted_{0};
+  MeasuredRate reads_{std::chrono::minutes(1)};
+  std::atomic<Duration::rep> waited_{0};
 };
 
 }  // namespace terrace

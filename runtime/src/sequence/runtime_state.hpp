@@ -8,6 +8,7 @@
 //   iteration_limits  say how long clustering may take
 //   cache_sharers     deal out the resident cache
 //   prefixes          that sequences may begin with
+//   prompts           how many tokens of prompts are computed in a second
 #pragma once
 
 #include <atomic>
@@ -15,6 +16,7 @@
 #include <string_view>
 
 #include "memory/host_tier.hpp"
+#include "memory/measured_rate.hpp"
 #include "memory/memory_pools.hpp"
 #include "memory/reclaimer.hpp"
 #include "plan/runtime_plan.hpp"
@@ -40,6 +42,7 @@ class RuntimeState {
   IterationLimits iteration_limits;
   CacheSharers cache_sharers;
   const std::unique_ptr<PrefixLibrary> prefixes;  ///< null = none are kept
+  MeasuredRate prompts;
 
   void set_limit(Tier tier, std::size_t bytes) noexcept;
 

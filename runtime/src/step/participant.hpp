@@ -50,6 +50,8 @@ class Participant {
 
   // A token of the layer, in this order; tokens that do not attend exactly go one by one.
 
+  /// Whether the tokens are of a prompt, announced or not.
+  [[nodiscard]] bool is_prompt() const noexcept { return prompt_; }
   /// How many there are of these.
   [[nodiscard]] std::size_t single_tokens() const noexcept { return exact_ ? 0 : tokens_; }
   /// Has the index as it is for the token of that number.

@@ -64,6 +64,8 @@ class Step::State {
   [[nodiscard]] Status check_accepted(std::span<const std::size_t> accepted) const;
   void give_up();
   void take_statuses();
+  /// Returns the tokens of prompts, if most tokens of the step are of prompts that have not failed.
+  [[nodiscard]] std::size_t prompt_tokens() const;
 
   std::shared_ptr<RuntimeState> kept_runtime_;  ///< a step may outlive Runtime and sequences
   RuntimeState& runtime_;
@@ -81,6 +83,8 @@ class Step::State {
   std::vector<StepOutput> outputs_;
   std::vector<ConvertQueries> conversions_;
   std::vector<std::size_t> kept_;  ///< per member: accepted tokens
+  TimePoint begun_{};
+  Duration waited_before_{};  ///< HostTier::waited() then
   bool ended_ = true;
 };
 

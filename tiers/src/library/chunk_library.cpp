@@ -12,18 +12,6 @@
 namespace terrace::tiers {
 namespace {
 
-MissReason reason_of(const Error& error) noexcept {
-  switch (error.code) {
-    case Errc::invalid_argument:  // no such page
-      return MissReason::evicted;
-    case Errc::not_ready:
-    case Errc::cancelled:
-      return MissReason::late;
-    default:
-      return MissReason::corrupt;
-  }
-}
-
 /// Why a chunk is dropped that could not be read; nothing = it stays.
 std::optional<DropReason> drop_reason(const Error& error) noexcept {
   switch (error.code) {
@@ -167,9 +155,9 @@ LookUp ChunkLibrary::look_up(const FindRequest& request, std::uint64_t tokens, K
   if (!look_up.lease.chunks().empty()) {
     settle(look_up, known);
   } else if (!learned || *learned) {
-    amend(look_up, 0, learned ? **learned : learned.error());
+    amend(look_up, 0, reason_of(learned ? **learned : learned.error()));
   } else if (brought.late) {
-    amend(look_up, 0, *brought.late);
+    amend(look_up, 0, reason_of(*brought.late));
   }
   return look_up;
 }
@@ -186,7 +174,7 @@ void ChunkLibrary::settle(LookUp& look_up, KnownManifests known) {
     there = chunks_.find_run(rest);
     if (!there) {
       look_up.run.clear();
-      return amend(look_up, 0, there.error());
+      return amend(look_up, 0, reason_of(there.error()));
     }
     std::ranges::move(there->chunks, std::back_inserter(look_up.run));
   }
@@ -196,12 +184,12 @@ void ChunkLibrary::settle(LookUp& look_up, KnownManifests known) {
   }
   if (!there->end) return;
   drop(chunks[look_up.run.size()], *there->end);
-  amend(look_up, look_up.run.size(), *there->end);
+  amend(look_up, look_up.run.size(), reason_of(*there->end));
 }
 
-void ChunkLibrary::amend(LookUp& look_up, std::size_t usable, const Error& why) {
+void ChunkLibrary::amend(LookUp& look_up, std::size_t usable, MissReason why) {
   const LookUpOutcome before = look_up.outcome;
-  look_up.outcome = usable > 0 ? LookUpOutcome::partial : miss_of(reason_of(why));
+  look_up.outcome = usable > 0 ? LookUpOutcome::partial : miss_of(why);
   const std::span<const Manifest> run = look_up.run;
   const std::lock_guard lock(mutex_);
   catalogue_->directory().amend(look_up.tenant, before, look_up.outcome);

@@ -50,13 +50,18 @@ void ChunkLibrary::bring_all(RemoteChunks& lower, const FindRequest& request,
     brought.late = late_by(manifests.error());
     return;
   }
-  for (std::size_t i = 0; i < keys.size(); ++i) {
+  bool pays = true;  // the first chunk shows how fast the lower store is
+  for (std::size_t i = 0; i < keys.size() && pays; ++i) {
+    const TimePoint begin = std::chrono::steady_clock::now();
     const Result<Manifest>& manifest = (*manifests)[i];
     Status here = manifest ? Status{} : tl::unexpected(manifest.error());
     if (here && deadline.left() == Duration{}) here = fail(Errc::not_ready, "no time is left");
     if (here) here = bring(lower, request, *manifest, brought.lease);
     if (here) {
       ++brought.chunks;
+      const Duration took = std::chrono::steady_clock::now() - begin;
+      pays =
+          request.token_seconds == 0 || seconds(took) < manifest->tokens() * request.token_seconds;
       continue;
     }
     const Error& error = here.error();

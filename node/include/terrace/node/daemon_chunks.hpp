@@ -50,7 +50,7 @@ class DaemonChunks final : public tiers::ChunkKeeper {
   [[nodiscard]] Result<tiers::TenantId> tenant_of(const tiers::TenantSalt& salt) override;
   [[nodiscard]] tiers::LookUp find_run(const tiers::FindRequest& request,
                                        std::uint64_t tokens) override;
-  void amend(tiers::LookUp& look_up, std::size_t usable, const Error& why) override;
+  void amend(tiers::LookUp& look_up, std::size_t usable, tiers::MissReason why) override;
   [[nodiscard]] Result<std::optional<tiers::LeasedChunk>> find_last(
       const tiers::FindRequest& request) override;
   [[nodiscard]] Result<tiers::ChunkLease> lease(const tiers::FindRequest& request) override;

@@ -97,6 +97,9 @@ struct RowsBelowHost {
   /// Host memory that rows take before pages leave. Rows that are needed at once take more, up to
   /// three quarters of the limit of the backend's host memory: indexes and buffers need the rest.
   std::size_t host_bytes = std::numeric_limits<std::size_t>::max();
+  /// Bytes a second that the store is known to read, as MachineProfile::nvme says; 0 = not known.
+  /// As soon as rows are read, the rate is measured.
+  double read_rate = 0;
 };
 
 struct RuntimeOptions {

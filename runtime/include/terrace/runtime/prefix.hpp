@@ -43,12 +43,20 @@ struct DaemonPrefixOptions {
   Duration deadline = std::chrono::seconds{1};  ///< longest wait of a look-up, and of a read
 };
 
+/// Whether a prefix that is kept is loaded.
+enum class PrefixLoad : std::uint8_t {
+  /// Unless reading its rows is known to take longer than computing its tokens.
+  faster,
+  always,
+};
+
 /// The model that rows are of. Rows of other models, adapters or shapes are never found.
 struct PrefixOptions {
   std::string model = {};  ///< a digest of the weights; empty = prefixes are neither kept nor found
   std::string adapter = {};        ///< a digest of the adapter's weights; empty = no adapter
   std::string rope = {};           ///< all parameters of RoPE, in any words
   std::size_t chunk_tokens = 256;  ///< tokens that are kept together; whole blocks
+  PrefixLoad load = PrefixLoad::faster;
   RemotePrefixOptions remote = {};
   DaemonPrefixOptions daemon = {};
 };
@@ -72,6 +80,7 @@ struct PrefixMisses {
   std::uint64_t late = 0;     ///< it was being written, or was not read by the deadline
   std::uint64_t other_namespace = 0;  ///< nothing of this model, shape and salt was ever stored
   std::uint64_t no_room = 0;          ///< it was to be stored, and nothing could make room for it
+  std::uint64_t slower = 0;           ///< it is there, and takes longer to read than to compute
 };
 
 /// How look-ups of prefixes ended (Runtime::prefix_counters): look_ups is the sum of hits, partial

@@ -75,7 +75,7 @@ class ChunkKeeper {
   [[nodiscard]] virtual LookUp find_run(const FindRequest& request, std::uint64_t tokens) = 0;
   /// Says that only the first `usable` chunks of a look-up's run are of use: it counts as partial
   /// or, with none of them, as a miss for that reason.
-  virtual void amend(LookUp& look_up, std::size_t usable, const Error& why) = 0;
+  virtual void amend(LookUp& look_up, std::size_t usable, MissReason why) = 0;
 
   /// Leases the last of the chunks that is there, and uses it, without counting a look-up; nothing
   /// where none is there or can be read. Errors: not_ready past the deadline.

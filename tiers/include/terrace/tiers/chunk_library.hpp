@@ -103,7 +103,8 @@ class ChunkLibrary final : public ChunkKeeper, public std::enable_shared_from_th
   [[nodiscard]] Result<TenantId> tenant_of(const TenantSalt& salt) override;
 
   /// Chunks that the store lacks, and the lower store has, are brought up first: one after the
-  /// other, none after the lower store's deadline. The store is not asked for chunks from the front
+  /// other, none after the lower store's deadline, or after one that took longer than to compute
+  /// its tokens. The store is not asked for chunks from the front
   /// whose manifests are known: reading their parts shows damage.
   [[nodiscard]] LookUp find_run(const FindRequest& request, std::uint64_t tokens) override;
   [[nodiscard]] LookUp find_run(const FindRequest& request, std::uint64_t tokens,
@@ -114,7 +115,7 @@ class ChunkLibrary final : public ChunkKeeper, public std::enable_shared_from_th
   /// Chunks come up from the lower store within these limits; null = without any. They have to live
   /// until they are replaced, and no look-up is under way.
   void limit_tenants(TenantLimits* limits);
-  void amend(LookUp& look_up, std::size_t usable, const Error& why) override;
+  void amend(LookUp& look_up, std::size_t usable, MissReason why) override;
 
   /// The last of the chunks that the lower store has is brought up, unless it or a later one is
   /// here.

@@ -26,7 +26,7 @@
 // are remembered with 95 % probability each, older ones by chance. A chunk that never was there is
 // taken for one that was in fewer than 1 of 10^7 look-ups.
 //
-// Memory   48 bytes a chunk with its share of the tables, 40 a copy, 28 a lease, about 250 a tenant
+// Memory   48 bytes a chunk with its share of the tables, 40 a copy, 28 a lease, 256 a tenant
 // Threads  one at a time, in all processes that have the block open: the caller has a lock
 #pragma once
 
@@ -60,6 +60,9 @@ struct FindRequest {
   TenantId tenant = {};
   std::span<const ChunkKey> keys = {};  ///< of a prefix, from the front
   TimePoint now = {};
+  /// Seconds that computing one token takes; 0 = not known. Chunks that take longer are not brought
+  /// from a lower store.
+  double token_seconds = 0;
 };
 
 struct FoundRun {

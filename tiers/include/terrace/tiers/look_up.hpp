@@ -1,4 +1,4 @@
-// How a look-up of a prefix ended: in exactly one of ten ways.
+// How a look-up of a prefix ended: in exactly one of eleven ways.
 #pragma once
 
 #include <array>
@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "terrace/core/result.hpp"
 #include "terrace/core/tier.hpp"
 
 namespace terrace::tiers {
@@ -18,8 +19,9 @@ enum class MissReason : std::uint8_t {
   late,             ///< it was on its way, and not there in time
   other_namespace,  ///< the directory has chunks, but none of this namespace was ever stored
   no_room,          ///< it was to be stored, and nothing could make room for it
+  slower,           ///< it is there, and takes longer to read than to compute
 };
-inline constexpr std::size_t miss_reason_count = 6;
+inline constexpr std::size_t miss_reason_count = 7;
 
 /// A hit is of the slowest tier that one of its chunks had to come from.
 enum class LookUpOutcome : std::uint8_t {
@@ -33,8 +35,12 @@ enum class LookUpOutcome : std::uint8_t {
   miss_late,
   miss_other_namespace,
   miss_no_room,
+  miss_slower,
 };
-inline constexpr std::size_t look_up_outcome_count = 10;
+inline constexpr std::size_t look_up_outcome_count = 11;
+
+/// Returns why a chunk is not there that could not be read.
+[[nodiscard]] MissReason reason_of(const Error& error) noexcept;
 
 /// `tier`: host or below.
 [[nodiscard]] LookUpOutcome hit_of(Tier tier) noexcept;
