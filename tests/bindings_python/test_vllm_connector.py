@@ -1,6 +1,9 @@
 """With Terrace's connector, vLLM does not compute prompts again after it has lost their pages, and
 texts are those of vLLM alone."""
 
+import json
+import time
+
 import pytest
 import vllm_engine
 from vllm_engine import SOURCE, metric, texts
@@ -8,7 +11,7 @@ from vllm_engine import SOURCE, metric, texts
 vllm_engine.prepare_process()
 
 import terrace.vllm
-from terrace.vllm.connector import memory_in
+from terrace.vllm.prefix_log import PrefixLog
 from terrace.vllm.serving import Serving
 from transformers import AutoTokenizer
 from vllm import SamplingParams
@@ -39,9 +42,16 @@ def stock():
 
 
 @pytest.fixture(scope="module")
-def served(stock):
+def recorded(tmp_path_factory):
+    """The file that the connector records requests in."""
+    return tmp_path_factory.mktemp("trace") / "requests.jsonl"
+
+
+@pytest.fixture(scope="module")
+def served(stock, recorded):
+    connector = {**vllm_engine.CONNECTOR, "kv_connector_extra_config": {"trace": str(recorded)}}
     with vllm_engine.served_by_terrace():
-        yield vllm_engine.load(BLOCKS, kv_transfer_config=vllm_engine.CONNECTOR)
+        yield vllm_engine.load(BLOCKS, kv_transfer_config=connector)
 
 
 def test_a_second_turn_is_brought(stock, served):
@@ -91,11 +101,22 @@ def test_rows_that_cannot_be_read_fail_the_request(stock, served, monkeypatch):
     assert texts(served, [FIRST], DECODED) == [""]
 
 
-@pytest.mark.parametrize("settings, message", [
-    ({"memory": "8"}, "memory is '8'"), ({"memory": 8}, "memory is '8'"),
-    ({"memory": "1.5GiB"}, "memory is '1.5GiB'"), ({"memroy": "8GiB"}, "memroy is not known")])
-def test_settings_that_cannot_be_read_are_refused(settings, message):
-    assert memory_in({"memory": "8GiB"}) == 2**33
-    assert memory_in({}) == 2**32
-    with pytest.raises(terrace.InvalidArgument, match=message):
-        memory_in(settings)
+def test_requests_are_recorded_until_the_file_has_no_room(served, recorded, monkeypatch):
+    before = len(recorded.read_text().splitlines())
+    began = int(time.time() * 1000)
+    texts(served, [FIRST, FIRST[:600] + MORE], 1)
+    requests = [json.loads(line) for line in recorded.read_text().splitlines()[before:]]
+    assert [one["input_length"] for one in requests] == [1500, 600 + len(MORE)]
+    assert began <= requests[0]["timestamp"] <= requests[1]["timestamp"] <= time.time() * 1000
+    first, second = (one["hash_ids"] for one in requests)
+    assert (len(first), len(second)) == (6, 3)  # of tier.chunk_tokens, 256
+    assert first[:2] == second[:2] and first[2] != second[2]
+
+    def fail(*_):
+        raise terrace.StoreError("there is no room")
+
+    monkeypatch.setattr(PrefixLog, "add", fail)
+    text = texts(served, [FIRST], 1)
+    monkeypatch.undo()
+    assert texts(served, [FIRST], 1) == text != [""]
+    assert len(recorded.read_text().splitlines()) == before + 2

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import vllm_engine
 
@@ -28,13 +29,26 @@ def test_a_prompt_whose_pages_were_lost_is_brought():
     assert found["brought"] > 0
 
 
+def test_requests_are_recorded_without_settings(tmp_path):
+    requests = tmp_path / "requests.jsonl"
+    done = vllm_engine.run_python(__file__, requests, VLLM_ENABLE_V1_MULTIPROCESSING="1")
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    first, other, again = map(json.loads, requests.read_text().splitlines())
+    assert [one["input_length"] for one in (first, other, again)] == [1500, 1400, 1500]
+    assert first["hash_ids"] == again["hash_ids"]
+    assert set(first["hash_ids"]).isdisjoint(other["hash_ids"])
+
+
 def main() -> None:
-    """Asks for the same text twice, and for another one in between."""
+    """Asks for the same text twice, and for another one in between. An argument is the file that
+    requests are recorded in."""
     from transformers import AutoTokenizer
 
     tokens = AutoTokenizer.from_pretrained(vllm_engine.MODEL).encode(
         vllm_engine.SOURCE.joinpath("LICENSE").read_text())
-    llm = vllm_engine.load(18, kv_transfer_config=vllm_engine.CONNECTOR)
+    settings = {"trace": sys.argv[1]} if len(sys.argv) > 1 else {}
+    llm = vllm_engine.load(18, kv_transfer_config={**vllm_engine.CONNECTOR,
+                                                   "kv_connector_extra_config": settings})
     texts = [vllm_engine.texts(llm, [prompt], 12)[0]
              for prompt in (tokens[:1500], tokens[700:2100], tokens[:1500])]
     print(json.dumps({"texts": texts,

@@ -55,6 +55,12 @@ def chunk_tokens(config) -> int:
     return _settings.chunk_tokens if config.parallel_config.world_size == 1 else 0
 
 
+def trace_chunk_tokens() -> int:
+    """Returns the tokens of the chunks that prompts are recorded by, as prefixes would be kept."""
+    config = terrace.Config() if _settings is None else _settings.config
+    return int(config["tier.chunk_tokens"])
+
+
 # ---- Which pass is under way
 
 

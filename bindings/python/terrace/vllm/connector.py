@@ -10,24 +10,27 @@ With the settings tier.model and tier.nvme.path, requests that have ended are al
 file, which is asked where the sequences do not have all of a request: by this process or a later
 one (decision 0122). With daemon.socket in place of the file, the daemon terraced keeps them for all
 processes of the machine (decision 0127).
+
+With "trace" in kv_connector_extra_config the prompts of requests are recorded in that file, with
+TERRACE_CONFIG or without (terrace/vllm/prefix_log.py).
 """
 
 import dataclasses
 import logging
-import re
 
 import numpy as np
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V1,
-                                                               KVConnectorMetadata, SupportsHMA)
+                                                               KVConnectorMetadata, KVConnectorRole,
+                                                               SupportsHMA)
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 import terrace
 from terrace.vllm import adapter, scheduling
 from terrace.vllm.ledger import Ledger, Prefix
+from terrace.vllm.prefix_log import PrefixLog
+from terrace.vllm.settings import MEMORY, ConnectorSettings
 
 LOG = logging.getLogger("vllm.terrace")
-MEMORY = "memory"
-_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,20 +51,6 @@ class Loads(KVConnectorMetadata):
     loads: list[Load] = dataclasses.field(default_factory=list)
 
 
-def memory_in(extra_config: dict) -> int:
-    """Returns the bytes of a user's settings of the connector. Raises InvalidArgument."""
-    unknown = ", ".join(sorted(extra_config.keys() - {MEMORY}))
-    if unknown:
-        raise terrace.InvalidArgument(f"kv_connector_extra_config: {unknown} is not known; there "
-                                      f"is {MEMORY}")
-    text = str(extra_config.get(MEMORY, "4GiB"))
-    found = re.fullmatch(r"(\d+) ?([KMGT]iB)", text)
-    if found is None:
-        raise terrace.InvalidArgument(f"kv_connector_extra_config: {MEMORY} is {text!r}: give a "
-                                      "number and its unit, as in 8GiB")
-    return int(found[1]) * _UNITS[found[2]]
-
-
 class TerraceConnector(KVConnectorBase_V1, SupportsHMA):
     """Made twice: for vLLM's scheduler, which looks for sequences, and for the model's side, which
     has them."""
@@ -71,7 +60,10 @@ class TerraceConnector(KVConnectorBase_V1, SupportsHMA):
     def __init__(self, vllm_config, role, kv_cache_config):
         super().__init__(vllm_config, role, kv_cache_config)
         self._block_tokens = vllm_config.cache_config.block_size
-        self._memory = memory_in(self._kv_transfer_config.kv_connector_extra_config)
+        settings = ConnectorSettings.read(self._kv_transfer_config.kv_connector_extra_config)
+        self._memory = settings.memory
+        is_asked = settings.trace is not None and role == KVConnectorRole.SCHEDULER
+        self._prefixes = _open_log(settings.trace) if is_asked else None
         self._ledger: Ledger | None = None
         self._found: dict[str, tuple[str, int]] = {}
         self._loads: list[Load] = []
@@ -96,6 +88,20 @@ class TerraceConnector(KVConnectorBase_V1, SupportsHMA):
             LOG.warning("Terrace keeps no prompts: they need more %s than %d bytes", MEMORY,
                         self._memory)
         self._ledger.chunk_tokens = adapter.chunk_tokens(self._vllm_config)
+
+    def on_new_request(self, request):
+        if self._prefixes is None or not _is_of_text(request):
+            return
+        try:
+            self._prefixes.add(request.prompt_token_ids, request.cache_salt, request.arrival_time)
+        except terrace.StoreError as error:
+            LOG.warning("Terrace records no more requests: %s", error)
+            self.shutdown()
+
+    def shutdown(self):
+        prefixes, self._prefixes = self._prefixes, None
+        if prefixes is not None:
+            prefixes.close()
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
         self._found.pop(request.request_id, None)
@@ -161,6 +167,15 @@ class TerraceConnector(KVConnectorBase_V1, SupportsHMA):
 
     def wait_for_save(self):
         pass
+
+
+def _open_log(path: str) -> PrefixLog:
+    """Opens the file of the setting `trace`. Raises StoreError."""
+    chunk_tokens = adapter.trace_chunk_tokens()
+    log = PrefixLog(path, chunk_tokens)
+    LOG.info("Terrace records requests: terrace trace convert %s PREFIXES --from mooncake "
+             "--block-tokens %d makes a trace of them", path, chunk_tokens)
+    return log
 
 
 def _is_of_text(request) -> bool:

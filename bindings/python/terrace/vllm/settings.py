@@ -1,8 +1,10 @@
-"""Settings of the plugin, from the environment: processes of vLLM inherit nothing else."""
+"""Settings of the plugin, from the environment: processes of vLLM inherit nothing else. Settings of
+its connector, as vLLM hands them on."""
 
 import dataclasses
 import logging
 import os
+import re
 from collections.abc import Mapping
 
 import terrace
@@ -10,6 +12,10 @@ import terrace
 LOG = logging.getLogger("vllm.terrace")
 FILE = "TERRACE_CONFIG"
 MIN_TOKENS = "TERRACE_VLLM_MIN_TOKENS"
+EXTRA = "kv_connector_extra_config"
+MEMORY = "memory"
+TRACE = "trace"
+_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 # The settings that the plugin needs. vLLM computes prompts: their rows are taken unchanged.
 _FIXED = {"backend": "host", "retrieval.prompts": "exact"}
 
@@ -51,3 +57,34 @@ class Settings:
         keeps = config["tier.model"] and (config["tier.nvme.path"] or config["daemon.socket"])
         return cls(config, int(given), config["tier.model"], config["tier.rope"],
                    int(config["tier.chunk_tokens"]) if keeps else 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class ConnectorSettings:
+    """memory: bytes of the sequences that are kept. trace: the file that requests are recorded in,
+    or None."""
+
+    memory: int = 4 * 2**30
+    trace: str | None = None
+
+    @classmethod
+    def read(cls, extra_config: Mapping[str, object]) -> "ConnectorSettings":
+        """Returns a user's settings of the connector. Raises InvalidArgument."""
+        unknown = ", ".join(sorted(extra_config.keys() - {MEMORY, TRACE}))
+        if unknown:
+            raise terrace.InvalidArgument(f"{EXTRA}: {unknown} is not known; there are {MEMORY} "
+                                          f"and {TRACE}")
+        memory = _bytes_of(extra_config[MEMORY]) if MEMORY in extra_config else cls.memory
+        trace = extra_config.get(TRACE)
+        if trace is not None and (not isinstance(trace, str) or not trace):
+            raise terrace.InvalidArgument(f"{EXTRA}: {TRACE} is {trace!r}: give the name of a file "
+                                          "that requests are recorded in")
+        return cls(memory, trace)
+
+
+def _bytes_of(memory: object) -> int:
+    found = re.fullmatch(r"(\d+) ?([KMGT]iB)", str(memory))
+    if found is None:
+        raise terrace.InvalidArgument(f"{EXTRA}: {MEMORY} is {str(memory)!r}: give a number and "
+                                      "its unit, as in 8GiB")
+    return int(found[1]) * _UNITS[found[2]]
