@@ -23,7 +23,7 @@ struct RefinedQuery {
   const RefineSelect& op;
   unsigned query_head;
   float scale;
-  RotatedQuery rotated;
+  RotatedQueries rotated;
 
   [[nodiscard]] __device__ unsigned dims() const {
     return static_cast<unsigned>(op.common.shape.head_dim);
@@ -96,7 +96,7 @@ struct RefinedQuery {
 template <unsigned capacity>
 __global__ void __launch_bounds__(threads)
     write_refined_logits(const Calls<RefineSelect, capacity> __grid_constant__ calls, float scale) {
-  __shared__ float shared[threads / 32];
+  __shared__ float unit;
   const RefineSelect& op = calls.of_block();
   const std::size_t begin = static_cast<std::size_t>(blockIdx.x) * threads;
   if (begin >= op.proposed_stride) return;
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(threads)
                            {reinterpret_cast<float*>(dynamic_shared_memory),
                             static_cast<unsigned>(op.common.shape.head_dim)}};
   query.rotated.rotate<threads>(query.query());
-  const float unit = query.rotated.round<threads>(refine_query_max, shared);
+  query.rotated.round(refine_query_max, &unit);
   const std::size_t i = begin + threadIdx.x;
   if (i >= op.proposed_stride) return;
   const std::size_t group = op.common.shape.group();
