@@ -126,7 +126,8 @@ check-all: python docs lint test-engines check-packages  ## everything there is,
 	  --label-regex concurrent
 	@cmake --preset cuda-asan
 	@cmake --build --preset cuda-asan
-	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_ALL_SANITIZED) ctest --preset cuda-asan --timeout 7200
+	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_ALL_SANITIZED) ctest --preset cuda-asan --timeout 7200 \
+	  --exclude-regex '$(ALIKE)'
 	@cmake --preset cuda-tsan
 	@cmake --build --preset cuda-tsan
 	@TERRACE_FUZZ_STEPS=$(FUZZ_STEPS_SANITIZED) ctest --preset cuda-tsan --timeout 7200 \

@@ -43,14 +43,6 @@ struct LayerCosts {
   double queries = 0;
 };
 
-/// Lets every event that is asked for be reached by then, so that a wait is one query.
-void answer_at_once(cuda_on_host::Device& device) {
-  device.at_next("cudaEventQuery", [&device] {
-    device.await_idle();
-    answer_at_once(device);
-  });
-}
-
 TEST(SteadyStep, MarksAndAsksOnlyWhereSomebodyWaits) {
   constexpr std::size_t layers = 8;
   constexpr std::size_t steps = 4;
@@ -67,7 +59,8 @@ TEST(SteadyStep, MarksAndAsksOnlyWhereSomebodyWaits) {
     testing::Drive drive(*runtime, traffic);
     ASSERT_TRUE(drive.prefill(200).has_value());
     ASSERT_TRUE(drive.steps(2).has_value());
-    answer_at_once(device);
+    // Every event that is asked for has been reached by then, so that a wait is one query.
+    device.at_each("cudaEventQuery", [&device] { device.await_idle(); });
     const cuda_on_host::DeviceCounts before = device.counts();
     ASSERT_TRUE(drive.steps(steps).has_value());
     const cuda_on_host::DeviceCounts after = device.counts();

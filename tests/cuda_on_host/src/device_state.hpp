@@ -16,11 +16,15 @@
 namespace cuda_on_host {
 
 struct DeviceState {
-  std::mutex mutex;  ///< guards faults, calls and at_next
+  struct Hook {
+    std::function<void()> call;
+    bool once = true;
+  };
+  std::mutex mutex;  ///< guards faults, calls and hooks
   std::multimap<std::string, Fault, std::less<>> faults;
   std::map<std::string, std::uint64_t, std::less<>> calls;
-  std::map<std::string, std::function<void()>, std::less<>> at_next;
-  std::atomic<bool> faults_armed{false};  ///< there are faults, or calls in at_next
+  std::map<std::string, Hook, std::less<>> hooks;  ///< run before a call of that name
+  std::atomic<bool> faults_armed{false};           ///< there are faults or hooks
 
   DeviceTraits traits;  ///< changed while no work is under way
   std::atomic<int> broken{cudaSuccess};
@@ -40,7 +44,7 @@ struct DeviceState {
   cudaError_t enter(const char* function);
 
   /// Runs what a test wants before a call of `function`.
-  void run_at_next(std::string_view function);
+  void run_hook(std::string_view function);
 
   [[nodiscard]] bool is_broken() const { return broken.load() != 0; }
 

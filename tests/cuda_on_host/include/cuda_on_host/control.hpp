@@ -64,6 +64,8 @@ class Device {
 
   /// Runs `call` on the thread that calls `function` next, before that call takes effect.
   void at_next(std::string_view function, std::function<void()> call);
+  /// The same on each thread that calls it, each time.
+  void at_each(std::string_view function, std::function<void()> call);
 
   /// Waits until all streams have done what they were told of, without a call to the device.
   void await_idle();
