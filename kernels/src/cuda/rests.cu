@@ -1,8 +1,9 @@
 // Estimates of the rows that a selection leaves out: see terrace/kernels/estimate.hpp, whose host
 // kernel this follows.
 //
-// The rows and logits of groups are made page by page, each by a block; groups are chosen as
-// candidates are; and the entries of a KV head are written by a block.
+// The rows of groups are made page by page, each by a block; and the entries of a KV head are
+// written by a block. If not all groups may have an entry, their logits are made, too, and they are
+// chosen as candidates are.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -236,9 +237,10 @@ struct RestOfPage {
   /// Warps take the page's groups in turn.
   template <typename Elements, bool whole>
   __device__ void estimate(const TokenRange& run) const {
+    const bool chooses = RestWork(op).chooses();
     for (unsigned group = threadIdx.x / 32; group < groups(); group += page_threads / 32) {
       average<Elements, whole>(group, run);
-      write_logits<Elements, whole>(group);
+      if (chooses) write_logits<Elements, whole>(group);
     }
   }
 };
@@ -268,14 +270,16 @@ __global__ void __launch_bounds__(choose_threads)
   const RestWork work(op);
   const auto* const chosen = reinterpret_cast<const std::uint32_t*>(op.scratch + work.chosen(head));
   const auto* const left = reinterpret_cast<const std::uint32_t*>(op.scratch + work.left(head));
-  const std::size_t most = op.most < work.groups() ? op.most : work.groups();
+  const bool chooses = work.chooses();
+  const std::size_t most = work.entries();
   const std::byte** const rows = op.pseudo.rows + head * op.pseudo.stride;
   float* const bias = op.pseudo.bias + head * op.pseudo.stride;
   BlockScan<choose_threads> scan(scan_shared);
   unsigned entries = 0;
   for (unsigned begin = 0; begin < most; begin += choose_threads) {
     const bool there = begin + threadIdx.x < most;
-    const std::uint32_t group = there ? chosen[begin + threadIdx.x] : 0;
+    const unsigned number = begin + threadIdx.x;
+    const std::uint32_t group = there && chooses ? chosen[number] : number;
     const bool stands = there && left[group] > 0;
     const std::byte* const row = stands ? rows[group] : nullptr;
     unsigned found = 0;
@@ -305,8 +309,11 @@ Status launch_estimates(const Calls<RestCall, capacity>& calls, const Launch& la
                               "estimate_rest", average_pages<Elements, capacity>, calls));
   }
   std::array<EstimateRest, capacity> choices;
-  std::ranges::transform(calls.all(), choices.begin(), &RestCall::op);
-  TERRACE_TRY(choose_largest(std::span(choices).first(calls.count), launch));
+  std::size_t count = 0;
+  for (const RestCall& call : calls.all()) {
+    if (RestWork(call.op).chooses()) choices[count++] = call.op;
+  }
+  if (count > 0) TERRACE_TRY(choose_largest(std::span(choices).first(count), launch));
   return launch_kernel(launch, {calls.grid(heads), choose_threads}, "estimate_rest",
                        write_entries<capacity>, calls);
 }

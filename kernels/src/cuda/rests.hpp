@@ -14,10 +14,16 @@ namespace terrace::kernels::cuda {
 class RestWork {
  public:
   constexpr explicit RestWork(const EstimateRest& op) noexcept
-      : shape_(op.shape), groups_(op.pages.size() * op.groups.groups) {}
+      : shape_(op.shape), groups_(op.pages.size() * op.groups.groups), most_(op.most) {}
 
   /// Groups that may have an entry.
   [[nodiscard]] constexpr std::size_t groups() const noexcept { return groups_; }
+  /// Whether some of them get none, so that logits and weights are made; else all scratch but
+  /// left() is not used.
+  [[nodiscard]] constexpr bool chooses() const noexcept { return most_ < groups_; }
+  [[nodiscard]] constexpr std::size_t entries() const noexcept {
+    return chooses() ? most_ : groups_;
+  }
   /// [query heads of the KV head + 1, stride()]: logits, and a row for weights.
   [[nodiscard]] constexpr std::size_t logits(std::size_t head) const noexcept {
     return head * (shape_.group() + 1) * stride();
@@ -35,10 +41,11 @@ class RestWork {
  private:
   KvShape shape_;
   std::size_t groups_;
+  std::size_t most_;
 };
 
-/// Writes the rests of those attentions that have some: see with_rests_written(). Two launches and
-/// choose_largest's for as many calls as one takes.
+/// Writes the rests of those attentions that have some: see with_rests_written(). Two launches,
+/// and choose_largest's where groups are chosen, for as many calls as one takes.
 [[nodiscard]] Status write_rests(std::span<const DecodeAttention> batch, const Launch& launch);
 
 }  // namespace terrace::kernels::cuda
