@@ -1,6 +1,8 @@
 // Product quantisation: selection by look-up tables.
 #include <cuda_runtime.h>
 
+#include <cstdint>
+
 #include "device/calls.cuh"
 #include "device/launch_kernel.cuh"
 #include "selection.hpp"
@@ -14,6 +16,7 @@ namespace {
 constexpr unsigned threads = 256;
 constexpr unsigned tile = 2048;             // candidates of a block
 constexpr unsigned table_floats = 1 << 13;  // of look-up tables at once: 32 KiB
+constexpr unsigned heads_of_thread = 4;     // query heads, whose products a thread makes at once
 
 /// How the tables of a group are cut so that they fit: whole query heads, or of one head some
 /// sub-spaces at a time.
@@ -46,24 +49,55 @@ struct PqHead {
     return static_cast<unsigned>(op.common.shape.head_dim / op.pq.subspaces);
   }
 
-  /// Fills tables for query heads from `first_query` on and sub-spaces from `first` on.
+  /// Fills tables for query heads from `first_query` on and sub-spaces from `first` on. A thread
+  /// reads a centroid once for some of the heads.
   __device__ void fill_tables(unsigned first_query, unsigned queries, unsigned first,
                               unsigned subspaces) const {
     const auto centroids = static_cast<unsigned>(op.pq.centroids());
-    const std::size_t head_dim = op.common.shape.head_dim;
-    for (unsigned i = threadIdx.x; i < queries * subspaces * centroids; i += threads) {
-      const unsigned centroid = i % centroids;
-      const unsigned subspace = first + i / centroids % subspaces;
-      const unsigned q = first_query + i / centroids / subspaces;
-      const float* const query =
-          op.common.query + (head * op.common.shape.group() + q) * head_dim + subspace * dims();
-      const float* const entry =
-          reinterpret_cast<const float*>(op.index.fixed) +
-          ((head * op.pq.subspaces + subspace) * centroids + centroid) * dims();
-      float sum = 0;
-      for (unsigned d = 0; d < dims(); ++d) sum += query[d] * scale * entry[d];
-      tables[i] = sum;
+    const unsigned pairs = subspaces * centroids;
+    const unsigned parts = (queries + heads_of_thread - 1) / heads_of_thread;
+    for (unsigned i = threadIdx.x; i < parts * pairs; i += threads) {
+      const unsigned q = i / pairs * heads_of_thread;
+      const unsigned used = queries - q < heads_of_thread ? queries - q : heads_of_thread;
+      const unsigned subspace = first + i % pairs / centroids;
+      float products[heads_of_thread];
+      multiply(first_query + q, used, subspace, i % centroids, products);
+      for (unsigned k = 0; k < used; ++k) tables[(q + k) * pairs + i % pairs] = products[k];
     }
+  }
+
+  /// The products of a centroid with query heads from `first_query` on.
+  __device__ void multiply(unsigned first_query, unsigned used, unsigned subspace,
+                           unsigned centroid, float* products) const {
+    const std::size_t head_dim = op.common.shape.head_dim;
+    const float* queries[heads_of_thread];
+    for (unsigned k = 0; k < heads_of_thread; ++k) {
+      // Once more the last one, whose product nobody reads.
+      const std::size_t query = first_query + (k < used ? k : used - 1);
+      queries[k] = op.common.query + (head * op.common.shape.group() + query) * head_dim +
+                   std::size_t{subspace} * dims();
+      products[k] = 0;
+    }
+    const float* const entry =
+        reinterpret_cast<const float*>(op.index.fixed) +
+        ((head * op.pq.subspaces + subspace) * op.pq.centroids() + centroid) * dims();
+    const auto add = [&](unsigned d, float element) {
+      for (unsigned k = 0; k < heads_of_thread; ++k) {
+        products[k] += queries[k][d] * scale * element;
+      }
+    };
+    unsigned d = 0;
+    if (dims() % 4 == 0 && reinterpret_cast<std::uintptr_t>(entry) % sizeof(float4) == 0) {
+#pragma unroll 4
+      for (; d < dims(); d += 4) {
+        const float4 elements = *reinterpret_cast<const float4*>(entry + d);
+        add(d, elements.x);
+        add(d + 1, elements.y);
+        add(d + 2, elements.z);
+        add(d + 3, elements.w);
+      }
+    }
+    for (; d < dims(); ++d) add(d, entry[d]);
   }
 
   /// Sets logits of the block's candidates, or adds to them where sub-spaces came before.
