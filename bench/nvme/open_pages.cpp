@@ -1,5 +1,7 @@
 #include "nvme/open_pages.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -85,7 +87,7 @@ Status measure(const std::string& folder, std::uint64_t pages, Row& row) {
 
 Question open_question(const std::string& folder, bool quick) {
   const std::uint64_t pages = quick ? 2'000 : 1'000'000;
-  Question asked{.name = "nvme_open_1000000_pages", .unit = "s", .prepare = {}};
+  Question asked{.name = fmt::format("nvme_open_{}_pages", pages), .unit = "s", .prepare = {}};
   asked.count = [folder, pages](Row& row) { return measure(folder, pages, row); };
   return asked;
 }

@@ -40,8 +40,12 @@ std::optional<LinkCosts> link_costs(std::span<const Row> rows) {
         *bandwidth, *latency,
         std::min(switch_over(rows, "host_to_device"), switch_over(rows, "device_to_host"))};
   }
-  const auto host_bandwidth = value_of(rows, "host_copy_host_to_device_268435456");
-  const auto small_rate = value_of(rows, "host_copy_host_to_device_64");
+  const auto rate_of = [&](std::size_t bytes) {
+    return value_of(rows, host_copy_row(Direction::host_to_device, bytes));
+  };
+  const auto bulk_rate = rate_of(bulk_bytes);
+  const auto host_bandwidth = bulk_rate ? bulk_rate : rate_of(quick_bytes);
+  const auto small_rate = rate_of(64);
   if (host_bandwidth && small_rate) return LinkCosts{*host_bandwidth, 64 / *small_rate};
   return std::nullopt;
 }

@@ -11,11 +11,9 @@ namespace terrace::bench {
 namespace {
 
 constexpr Direction directions[] = {Direction::host_to_device, Direction::device_to_host};
-constexpr std::size_t bulk_bytes = std::size_t{1} << 28;
-constexpr std::size_t quick_bytes = std::size_t{1} << 22;
 constexpr std::size_t set_up_bytes = std::size_t{1} << 30;
-constexpr std::size_t piece_bytes[] = {64, std::size_t{1} << 16, std::size_t{1} << 20,
-                                       std::size_t{1} << 24, bulk_bytes};
+constexpr std::size_t piece_bytes[] = {64,          std::size_t{1} << 16, std::size_t{1} << 20,
+                                       quick_bytes, std::size_t{1} << 24, bulk_bytes};
 
 /// The link of a backend, made when it is first needed.
 class LazyEnds {
@@ -51,15 +49,11 @@ class Questions {
       : ends_(std::make_shared<LazyEnds>(std::move(make))),
         bytes_(quick ? quick_bytes : bulk_bytes) {}
 
-  /// Parameters of a piece, and of rows, as large as there is room for.
-  [[nodiscard]] Json of_piece(std::size_t bytes) const {
-    return {{"bytes", std::min(bytes, bytes_)}};
-  }
+  [[nodiscard]] bool has_room_for(std::size_t bytes) const { return bytes <= bytes_; }
   [[nodiscard]] Json of_bulk(const char* memory) const {
-    Json parameters = of_piece(bulk_bytes);
-    parameters["memory"] = memory;
-    return parameters;
+    return {{"bytes", bytes_}, {"memory", memory}};
   }
+  /// Parameters of rows, as large as there is room for.
   [[nodiscard]] Json of_rows(std::size_t row_bytes) const {
     const std::size_t row = std::min(row_bytes, bytes_);
     return {{"row_bytes", row}, {"moved_bytes", moved_bytes(bytes_, row)}};
@@ -167,10 +161,9 @@ std::vector<Question> host_questions(const PcieBackends& backends) {
   Questions questions(backends.host, backends.quick);
   for (const Direction direction : directions) {
     for (const std::size_t bytes : piece_bytes) {
-      Json parameters = questions.of_piece(bytes);
-      parameters["link"] = backends.host_link;
-      questions.rate(fmt::format("host_copy_{}_{}", to_string(direction), bytes),
-                     std::move(parameters), piece(direction, bytes));
+      if (!questions.has_room_for(bytes)) continue;
+      questions.rate(host_copy_row(direction, bytes),
+                     {{"bytes", bytes}, {"link", backends.host_link}}, piece(direction, bytes));
     }
     for (const std::size_t row_bytes : scattered_row_bytes) {
       Json parameters = questions.of_rows(row_bytes);
@@ -278,6 +271,10 @@ std::vector<Question> far_questions(const PcieBackends& backends) {
 }
 
 }  // namespace
+
+std::string host_copy_row(Direction direction, std::size_t bytes) {
+  return fmt::format("host_copy_{}_{}", to_string(direction), bytes);
+}
 
 std::vector<Question> pcie_questions(const PcieBackends& backends) {
   std::vector<Question> all = host_questions(backends);

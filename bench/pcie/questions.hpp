@@ -4,12 +4,14 @@
 // kernel that reads the host's memory where it lies.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "harness/question.hpp"
+#include "pcie/link_ends.hpp"
 #include "terrace/core/backend.hpp"
 
 namespace terrace::bench {
@@ -21,12 +23,19 @@ struct PcieBackends {
   /// The device with host memory on a NUMA node that is not the nearest to it.
   std::function<Result<std::unique_ptr<Backend>>()> far_device;
   std::string host_link = "memcpy";  ///< or "imitated"
-  bool quick = false;  ///< small sizes: names keep the usual ones, parameters have the true ones
+  bool quick = false;                ///< small sizes
 };
 
 /// The row that times one small copy by the copy engine, from its being asked for to its end being
 /// known: what a copy takes before bandwidth counts.
 inline constexpr const char* latency_row = "copy_time_host_to_device_ce_64";
+
+/// Bytes of the largest piece, and under `quick`.
+inline constexpr std::size_t bulk_bytes = std::size_t{1} << 28;
+inline constexpr std::size_t quick_bytes = std::size_t{1} << 22;
+
+/// Returns the name of the row of a piece on the host's link.
+[[nodiscard]] std::string host_copy_row(Direction direction, std::size_t bytes);
 
 /// Row sizes of scattered rows.
 inline constexpr std::size_t scattered_row_bytes[] = {128,  256,       512,        1024,

@@ -108,7 +108,7 @@ class Nvme(InAFolder):
             self.assertEqual(row["peer"]["name"], "the file alone")
 
     def test_a_container_is_opened(self):
-        row = self.bench("--only", "open")["nvme_open_1000000_pages"]
+        row = self.bench("--only", "open")["nvme_open_2000_pages"]
         self.assertGreater(row["value"], 0)
         self.assertEqual(row["parameters"]["pages"], 2000)
 

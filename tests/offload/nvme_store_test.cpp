@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -17,6 +18,7 @@
 
 #include "contract/fuzz.hpp"
 #include "core/temporary_folder.hpp"
+#include "offload/loop_device.hpp"
 #include "offload/stored_pages.hpp"
 #include "terrace/offload/aligned_bytes.hpp"
 
@@ -65,6 +67,35 @@ TEST_F(NvmeStoreTest, HasItsPagesAgain) {
   EXPECT_EQ(store->usage().pages, 40U);
   EXPECT_EQ(store->usage().page_bytes, bytes);
   EXPECT_EQ(store->state().degraded, "");
+}
+
+TEST_F(NvmeStoreTest, SaysHowItReadsAndWrites) {
+  {
+    const auto store = open({.contents = "rows", .queue = {.engine = FileEngine::threads}}).value();
+    EXPECT_TRUE(store->state().created);
+    EXPECT_EQ(store->state().engine, "threads");
+    EXPECT_EQ(store->state().registered_bytes, 0U);
+  }
+  const auto direct = StorageFile::open({.path = path()}).value().direct();
+  const auto store = open().value();
+  EXPECT_FALSE(store->state().created);
+  EXPECT_EQ(store->state().direct, direct);
+}
+
+/// The ring of a store that is closed lets go of its file a moment later.
+TEST_F(NvmeStoreTest, OnADeviceOpensRightAfterItWasClosed) {
+  folder_.write("image", std::string(file_bytes, '\0'));
+  const LoopDevice device(folder_ / "image");
+  if (!device.is_there()) GTEST_SKIP() << "no loop device for this process";
+  for (std::uint64_t round = 0; round < 40; ++round) {
+    const auto store =
+        NvmeStore::open({.file = {.path = device.path(), .patience = std::chrono::minutes(10)},
+                         .contents = "rows",
+                         .pages_max = 100});
+    ASSERT_TRUE(store) << store.error().message();
+    ASSERT_TRUE(put(**store, 1, round));
+    EXPECT_EQ(get(**store, 1).value(), content(1, round));
+  }
 }
 
 TEST_F(NvmeStoreTest, KeepsMoreChangesThanItsJournalHolds) {

@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
-#include <linux/loop.h>
-#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +13,7 @@
 #include <thread>
 
 #include "core/temporary_folder.hpp"
+#include "offload/loop_device.hpp"
 
 namespace terrace::offload {
 namespace {
@@ -144,38 +143,6 @@ TEST_F(StorageFileTest, IsFreeAgainThoughAForkedChildLivesOn) {
   ::close(ends[1]);
   ::waitpid(child, nullptr, 0);
 }
-
-/// A block device over a file, where the system lets this process make one.
-class LoopDevice {
- public:
-  explicit LoopDevice(const std::string& file) {
-    const int control = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);
-    const int number = control < 0 ? -1 : ::ioctl(control, LOOP_CTL_GET_FREE);
-    if (control >= 0) ::close(control);
-    if (number < 0) return;
-    path_ = "/dev/loop" + std::to_string(number);
-    const int back = ::open(file.c_str(), O_RDWR | O_CLOEXEC);
-    device_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
-    if (device_ >= 0 && ::ioctl(device_, LOOP_SET_FD, back) != 0) {
-      ::close(device_);
-      device_ = -1;
-    }
-    ::close(back);
-  }
-  LoopDevice(const LoopDevice&) = delete;
-  LoopDevice& operator=(const LoopDevice&) = delete;
-  ~LoopDevice() {
-    if (device_ < 0) return;
-    ::ioctl(device_, LOOP_CLR_FD);
-    ::close(device_);
-  }
-  [[nodiscard]] bool is_there() const noexcept { return device_ >= 0; }
-  [[nodiscard]] const std::string& path() const noexcept { return path_; }
-
- private:
-  std::string path_;
-  int device_ = -1;
-};
 
 TEST_F(StorageFileTest, IsWaitedForWhereItIsADeviceInUse) {
   folder_.write("image", std::string(mebibyte, '\0'));

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "policies/selecting_policies.hpp"
 #include "runtime/batch.hpp"
@@ -115,21 +118,45 @@ TEST_P(BudgetShare, GivesTheSameBitsInADraft) {
   EXPECT_EQ(outputs[0], outputs[1]);
 }
 
+/// Returns the last `count` outputs of sequence i.
+std::vector<StepOutput> last_outputs(const Batch& batch, std::size_t i, std::size_t count) {
+  const std::vector<StepOutput>& all = batch.outputs(i);
+  return {all.end() - static_cast<std::ptrdiff_t>(count), all.end()};
+}
+
 TEST_P(BudgetShare, GivesTheSameBitsAfterACutAPauseAndAFork) {
+  const auto decode = [](Batch& batch, std::span<const std::size_t> sequences, std::size_t tokens) {
+    for (std::size_t i = 0; i < tokens; ++i) batch.expect_step(sequences);
+  };
+  constexpr std::array<std::size_t, 1> alone{0};
+  constexpr std::array<std::size_t, 2> both{0, 1};
+  const auto expected = [&] {
+    const auto runtime = scenario_.open();
+    Batch batch(*runtime, 1);
+    batch.expect_prompt(0, 500, 500);
+    decode(batch, alone, 80);
+    return last_outputs(batch, 0, 60);
+  }();
   const auto runtime = scenario_.open();
-  Batch batch(*runtime, 1);
+  Batch batch(*runtime, 2);
   batch.expect_prompt(0, 500, 500);
-  for (std::size_t i = 0; i < 60; ++i) batch.expect_step(std::array{BatchMember{0, 1}});
-  const std::vector<StepOutput> before = batch.outputs(0);
+  decode(batch, alone, 60);
   ASSERT_TRUE(batch.sequence(0).pause().has_value());
   ASSERT_TRUE(batch.sequence(0).resume().has_value());
-  const auto twin = batch.sequence(0).fork();
+  auto twin = batch.sequence(0).fork();
   ASSERT_TRUE(twin.has_value()) << twin.error().message();
   EXPECT_EQ((*twin)->budget_tokens(), batch.sequence(0).budget_tokens());
   EXPECT_EQ((*twin)->window().begin, batch.sequence(0).window().begin);
+  batch.replace(1, *std::move(twin), batch.traffic(0));
+  decode(batch, both, 20);
+  EXPECT_TRUE(last_outputs(batch, 0, 60) == expected);
+  EXPECT_TRUE(last_outputs(batch, 1, 20) == last_outputs(batch, 0, 20));
   ASSERT_TRUE(batch.sequence(0).truncate(520).has_value());
   EXPECT_EQ(batch.sequence(0).budget_tokens(), budget_at(520));
-  for (std::size_t i = 0; i < 60; ++i) batch.expect_step(std::array{BatchMember{0, 1}});
+  decode(batch, alone, 60);
+  // Bounds of quest's pages are of all indexed tokens, also of those that are in the window again.
+  const bool looks_ahead = scenario_.runtime.policy == "quest";
+  EXPECT_TRUE(looks_ahead || last_outputs(batch, 0, 60) == expected);
   batch.drive(0).expect_all_rows_right();
 }
 

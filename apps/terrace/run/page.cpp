@@ -80,7 +80,7 @@ BarChart bytes_bars(std::span<const PolicyFigures> figures) {
     chart.bars.push_back({.name = one.policy,
                           .parts = {{"missed rows", its.demand},
                                     {"refilled rows", its.refill},
-                                    {"index", its.index},
+                                    {"selecting", its.index},
                                     {"offloaded rows", its.offload}}});
   }
   return chart;
