@@ -27,6 +27,7 @@ HEADS = {"query": QUERY_HEADS, "keys": KV_HEADS, "values": KV_HEADS, "output": Q
 LAYER = ("query", "keys", "values", "output")
 WIDTHS = {"f32": np.float32, "f16": np.float16}
 TOLERANCE = {"f32": 1e-5, "f16": 5e-3, "bf16": 4e-2}
+CONTAINERS = (list, tuple, lambda made: (one for one in made))
 
 
 def cases() -> int:
@@ -300,23 +301,26 @@ class Fuzz:
         if not odd and rng.random() < 0.3:
             share(rng, given)
         case = f"TERRACE_SEED={seed()}, case {number}, {dtype}, {tokens} tokens: "
-        stored = self.attend(case, dtype, tokens, given, rng.random() < 0.5)
+        stored = self.attend(case, dtype, tokens, given, rng.random() < 0.5,
+                             CONTAINERS[int(rng.integers(0, len(CONTAINERS)))])
         if stored is not None:
             target = make(rng, library, "target", tokens, dtype,
                           *choose(rng, library, rng.random() < 0.5))
             self.read_rows(case, dtype, *stored, target)
 
-    def attend(self, case, dtype, tokens, given, is_later):
-        """Returns the sequence and its rows, [heads, tokens, 2, DIM], where they were accepted."""
+    def attend(self, case, dtype, tokens, given, is_later, hold):
+        """`hold` makes the containers of arguments. Returns the sequence and its rows, [heads,
+        tokens, 2, DIM], where they were accepted."""
         case += ", ".join(f"{name}: {one.what}" for name, one in given.items())
         runtime, *queues = self.runtime(dtype)
         before = {name: numbers_of(one.object) for name, one in given.items()}
         memory = None if given["output"].memory is None else bytes_of(given["output"].memory)
         sequence = runtime.open_sequence()
         sequence.begin_prompt(tokens)
-        with runtime.begin_step([sequence], queues[is_later], [tokens]) as step:
+        with runtime.begin_step(hold([sequence]), queues[is_later], hold([tokens])) as step:
             try:
-                step.attend(0, **{name: one.object for name, one in given.items()})
+                step.attend(0, hints=hold([terrace.Hints()]),
+                            **{name: one.object for name, one in given.items()})
             except terrace.Error as error:
                 self.check_refused(case, given, error)
                 return None

@@ -109,6 +109,25 @@ def run_python(program, **popen):
                           capture_output=True, text=True, cwd=os.path.dirname(__file__), **popen)
 
 
+def test_a_step_that_is_dropped_keeps_tensors_until_its_work_is_done():
+    done = run_python("""
+        import numpy as np
+        import engine
+        runtime = engine.open_runtime({"retrieval.budget": 10000})
+        queue, sequence = runtime.open_queue(), runtime.open_sequence()
+        tokens = 2000
+        sequence.begin_prompt(tokens)
+        query = np.ones((tokens, engine.QUERY_HEADS, engine.DIM), np.float32)
+        rows = np.ones((tokens, engine.KV_HEADS, engine.DIM), np.float32)
+        step = runtime.begin_step([sequence], queue, [tokens])
+        step.attend(0, query, rows, rows, np.empty_like(query))
+        del query, rows
+        del step  # which held the last references to the arrays' memory
+        queue.drain()
+    """)
+    assert (done.returncode, done.stderr) == (0, ""), done
+
+
 @pytest.mark.parametrize("end", ["pass", "raise SystemExit(0)", "sys.exit()"])
 def test_python_ends_with_everything_open(end):
     done = run_python(f"""

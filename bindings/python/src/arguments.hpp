@@ -44,7 +44,10 @@ struct GivenObject {
 template <typename Class>
 [[nodiscard]] Class& read_object(std::string_view name, nanobind::handle object,
                                  std::string_view wanted) {
-  if (!nanobind::isinstance<Class>(object)) refuse_object(name, object, wanted);
+  // Objects that Class.__new__ makes have nothing in them yet.
+  if (!nanobind::isinstance<Class>(object) || !nanobind::inst_ready(object)) {
+    refuse_object(name, object, wanted);
+  }
   return *nanobind::inst_ptr<Class>(object);
 }
 

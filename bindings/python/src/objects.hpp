@@ -57,12 +57,14 @@ struct Sequence {
 };
 
 struct Step {
+  /// Tensors of work that is enqueued. The first member, so that a step that is dropped gives them
+  /// up after its handle, which waits for that work.
+  std::vector<Array> kept;
   std::shared_ptr<StepHandle> handle;
   Queue queue;
   Shape shape;
   std::size_t tokens = 0;  ///< of all sequences
   std::size_t sequences = 0;
-  std::vector<Array> kept;  ///< tensors of work that is enqueued
 };
 
 /// Hints of one sequence's tokens.

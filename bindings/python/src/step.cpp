@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <string>
 
 #include "objects.hpp"
@@ -63,34 +64,35 @@ Tokens read_tokens(std::string_view name, GivenNumbers given, std::size_t sequen
                 " numbers: give one for each of " + std::to_string(sequences) + " sequences");
 }
 
-std::vector<Sequence*> read_sequences(GivenObject given) {
-  std::vector<Sequence*> sequences;
+/// Returns what the sequences hold: nobody else may hold the Sequences that a generator makes.
+std::vector<std::shared_ptr<SequenceHandle>> read_sequences(GivenObject given) {
+  std::vector<std::shared_ptr<SequenceHandle>> sequences;
   for (const nb::handle one : read_list("sequences", given.object, "a list of Sequences")) {
     const std::string name = named("sequences", sequences.size());
-    sequences.push_back(&read_object<Sequence>(name, one, "a Sequence"));
+    sequences.push_back(read_object<Sequence>(name, one, "a Sequence").handle);
+    sequences.back()->check_process();
   }
+  if (sequences.empty()) raise_invalid("sequences has no member: give one Sequence or more");
   return sequences;
 }
 
 Step begin_step(Runtime& runtime, GivenObject given_sequences, GivenObject given_compute,
                 GivenNumbers given, GivenObject dtype) {
-  const std::vector<Sequence*> sequences = read_sequences(given_sequences);
+  Members members;
+  members.sequences = read_sequences(given_sequences);
   const Queue& compute = read_object<Queue>("compute", given_compute.object, "a Queue");
-  const Tokens tokens = read_tokens("tokens", given, sequences.size());
-  Members members{{}, tokens, read_dtype(dtype)};
-  for (const Sequence* sequence : sequences) {
-    sequence->handle->check_process();
-    members.sequences.push_back(sequence->handle);
-  }
+  members.tokens = read_tokens("tokens", given, members.sequences.size());
+  members.dtype = read_dtype(dtype);
   terrace_step* begun = nullptr;
   runtime.handle->share(
       [&](terrace_runtime* r) { return begin(r, *compute.handle, members, &begun); });
-  Step step{hold<StepHandle>("the step", begun), compute, runtime.shape};
-  step.sequences = sequences.size();
-  step.tokens = sequences.size();
-  if (tokens) {
-    step.tokens = 0;
-    for (const std::size_t count : *tokens) step.tokens += count;
+  Step step{.handle = hold<StepHandle>("the step", begun),
+            .queue = compute,
+            .shape = runtime.shape,
+            .tokens = members.sequences.size(),
+            .sequences = members.sequences.size()};
+  if (members.tokens) {
+    step.tokens = std::accumulate(members.tokens->begin(), members.tokens->end(), std::size_t{0});
   }
   return step;
 }
@@ -103,9 +105,11 @@ void keep(Step& step, std::initializer_list<const Array*> arrays) {
   for (const Array* array : arrays) step.kept.push_back(*array);
 }
 
-/// The hints of a step's sequences as C wants them. Lives until the call has returned; the arrays
-/// are kept by the step.
+/// The hints of a step's sequences as C wants them. Lives until the call has returned, and holds
+/// the Hints as long: nobody else may hold those that a generator makes. Where work is done later,
+/// the step keeps their arrays.
 struct HintsOfStep {
+  nb::list given;
   std::vector<terrace_prompt_hints> hints;
   std::vector<const terrace_prompt_hints*> pointers;
 };
@@ -143,15 +147,15 @@ terrace_prompt_hints read_hints_of_one(Step& step, const Hints& hints) {
 HintsOfStep read_hints(Step& step, GivenObject given) {
   HintsOfStep read;
   if (given.object.is_none()) return read;
-  const nb::list all = read_list("hints", given.object, "a list of Hints, or None");
-  if (nb::len(all) != step.sequences) {
-    raise_invalid("hints has " + std::to_string(nb::len(all)) +
+  read.given = read_list("hints", given.object, "a list of Hints, or None");
+  if (nb::len(read.given) != step.sequences) {
+    raise_invalid("hints has " + std::to_string(nb::len(read.given)) +
                   " entries: give one, or None, for "
                   "each of " +
                   std::to_string(step.sequences) + " sequences");
   }
   read.hints.reserve(step.sequences);
-  for (const nb::handle one : all) {
+  for (const nb::handle one : read.given) {
     if (one.is_none()) {
       read.pointers.push_back(nullptr);
       continue;
