@@ -53,6 +53,7 @@ FORMAT = "give f32, f16 or bf16, in the order of bytes of this machine"
 NO_ARRAY = ("give an array of NumPy, PyTorch or a library that speaks DLPack or the buffer "
             "protocol")
 COPY = "give a contiguous copy"
+UTF8 = "give text that UTF-8 has, without the character 0"
 
 
 @pytest.mark.parametrize(("name", "given", "message"), [
@@ -163,11 +164,59 @@ def test_rows_are_read_into_memory_that_may_be_written(runtime):
     (lambda r, s: r.begin_step([s], r.wrap_caller(), [TOKENS]).attend(**good_layer(), hints=[]),
      "hints has 0 entries: give one, or None, for each of 1 sequences"),
     (lambda r, s: r.wrap_caller().drain(-1),
-     "timeout is -1.000000: give a number of seconds from 0"),
+     "timeout is -1: give a number of seconds from 0"),
+    (lambda r, s: r.wrap_caller().drain("x"), "timeout is 'x': give a number of seconds from 0"),
+    (lambda r, s: r.wrap_caller().drain(None), "timeout is None: give a number of seconds from 0"),
+    (lambda r, s: r.begin_step([], r.wrap_caller()),
+     "sequences has no member: give one Sequence or more"),
+    (lambda r, s: terrace.Config({3: 4}), "a key of config is 3: give text"),
+    (lambda r, s: terrace.Runtime({3: 4}, **engine.SHAPE), "a key of config is 3: give text"),
+    (lambda r, s: terrace.Config({"\udcff": 4}), f"a key of config is '\\udcff': {UTF8}"),
+    (lambda r, s: terrace.Config({"tier.nvme.path": "a\0b"}),
+     f"tier.nvme.path is 'a\\x00b': {UTF8}"),
+    (lambda r, s: terrace.Config().load(None), "path is None: give the path of a file"),
+    (lambda r, s: terrace.Config().load("a\0b"), "path is 'a\\x00b': give the path of a file"),
+    (lambda r, s: terrace.Config().parse(3), "text is 3: give text"),
+    (lambda r, s: terrace.Config().parse("", None), "name is None: give text"),
+    (lambda r, s: terrace.Config()[3], "key is 3: give text"),
+    (lambda r, s: terrace.Config().__setitem__(3, 4), "key is 3: give text"),
+    (lambda r, s: r.open_queue(3), "name is 3: give text"),
+    (lambda r, s: r.wrap_caller(None), "name is None: give text"),
+    (lambda r, s: r.open_sequence([1], with_tail="x"), "with_tail is 'x': give True or False"),
+    (lambda r, s: s.publish([1], with_tail=None), "with_tail is None: give True or False"),
+    (lambda r, s: r.memory_need(9, dtype="\udcff"),
+     "dtype is '\\udcff': give 'f32', 'f16' or 'bf16'"),
     (lambda r, s: r.wrap_stream(-1), "stream is -1: give a whole number from 0"),
 ])
 def test_what_cannot_be_taken_is_named(runtime, call, message):
     refuses(lambda: call(runtime, runtime.open_sequence()), message)
+
+
+class Interrupted:
+    """Ctrl-C comes whenever something is asked of it."""
+
+    def interrupt(self, *args, **options):
+        raise KeyboardInterrupt
+
+    __iter__ = __index__ = __float__ = __repr__ = __dlpack__ = interrupt
+
+
+@pytest.mark.parametrize("call", [
+    lambda r, s, q: r.begin_step(Interrupted(), q),
+    lambda r, s, q: r.begin_step([s, Interrupted()], q),
+    lambda r, s, q: r.begin_step([s], q, Interrupted()),
+    lambda r, s, q: s.truncate(Interrupted()),
+    lambda r, s, q: q.drain(Interrupted()),
+    lambda r, s, q: r.begin_step([s], q).append(0, Interrupted(), None),
+])
+def test_errors_of_arguments_own_code_are_raised_as_they_are(runtime, call):
+    with pytest.raises(KeyboardInterrupt):
+        call(runtime, runtime.open_sequence(), runtime.wrap_caller())
+
+
+def test_an_error_of_a_generator_is_raised_as_it_is(runtime):
+    with pytest.raises(ZeroDivisionError):
+        runtime.begin_step((1 / 0 for _ in range(1)), runtime.wrap_caller())
 
 
 def test_numbers_may_be_of_numpy(runtime):

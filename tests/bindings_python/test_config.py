@@ -23,6 +23,17 @@ def test_values_become_text_and_nearest_keys_are_named(tmp_path):
     assert {"name", "value", "origin", "accepts", "meaning"} <= set(config.describe()[0])
 
 
+def test_paths_are_text_bytes_or_objects_that_have_one(tmp_path):
+    file = tmp_path / "settings.yaml"
+    file.write_text("cache.policy: lru\n")
+    for path in (file, str(file), bytes(file)):
+        config = terrace.Config()
+        config.load(path)
+        assert config["cache.policy"] == "lru"
+    with pytest.raises(terrace.StoreError, match=r"\\xff"):
+        terrace.Config().load(bytes(tmp_path) + b"/\xff")
+
+
 def test_the_environment_is_read_when_asked(monkeypatch):
     monkeypatch.setenv("TERRACE_CACHE_POLICY", "lfu")
     config = terrace.Config()
@@ -64,6 +75,8 @@ def test_runtimes_say_what_memory_a_sequence_needs():
     assert runtime.memory_need(1000, prompt_tokens=9, later_prompt_tokens=9, cache_sharers=2)
     with pytest.raises(terrace.InvalidArgument, match="a sequence may have"):
         runtime.memory_need(2**40)
+    with pytest.raises(terrace.InvalidArgument, match="a sequence may have"):
+        runtime.device_bytes(2**40)
 
 
 @pytest.mark.parametrize("settings", ["terrace.yaml", ["retrieval.budget"]])

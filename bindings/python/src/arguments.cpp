@@ -15,8 +15,8 @@ namespace {
 std::string shown(nb::handle object) {
   constexpr std::size_t most = 40;
   const nb::object text = nb::steal(PyObject_Repr(object.ptr()));
-  if (!text.is_valid()) PyErr_Clear();
-  std::string read = text.is_valid() ? nb::cast<std::string>(text) : std::string();
+  if (!text.is_valid()) clear_error({PyExc_Exception});
+  std::string read = text.is_valid() ? utf8_of(text).value_or("") : std::string();
   if (!read.empty() && read.size() <= most && read.find('\n') == std::string::npos) return read;
   return "of type " + nb::cast<std::string>(nb::str(nb::type_name(object.type())));
 }
@@ -26,7 +26,7 @@ bool take(nb::handle object, std::size_t most, std::size_t& number) {
   const nb::object whole = nb::steal(PyNumber_Index(object.ptr()));
   number = whole.is_valid() ? PyLong_AsSize_t(whole.ptr()) : 0;
   if (PyErr_Occurred() == nullptr) return number <= most;
-  PyErr_Clear();
+  clear_error({PyExc_TypeError, PyExc_OverflowError});
   return false;
 }
 
@@ -37,6 +37,51 @@ bool take(nb::handle object, std::size_t most, std::size_t& number) {
 }
 
 }  // namespace
+
+void clear_error(std::initializer_list<PyObject*> kinds) {
+  for (PyObject* const kind : kinds) {
+    if (PyErr_ExceptionMatches(kind) != 0) return PyErr_Clear();
+  }
+  throw nb::python_error();
+}
+
+std::optional<std::string> utf8_of(nb::handle text) {
+  Py_ssize_t size = 0;
+  const char* const read = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
+  if (read != nullptr) return std::string(read, static_cast<std::size_t>(size));
+  clear_error({PyExc_UnicodeError});
+  return std::nullopt;
+}
+
+double read_real(std::string_view name, GivenReal given, std::string_view wanted) {
+  const double number = PyFloat_AsDouble(given.object.ptr());
+  if (PyErr_Occurred() == nullptr) return number;
+  clear_error({PyExc_TypeError, PyExc_OverflowError});
+  refuse_object(name, given.object, wanted);
+}
+
+std::string read_text(std::string_view name, GivenText given) {
+  if (!nb::isinstance<nb::str>(given.object)) refuse_object(name, given.object, "text");
+  const std::optional<std::string> text = utf8_of(given.object);
+  if (text && text->find('\0') == std::string::npos) return *text;
+  refuse_object(name, given.object, "text that UTF-8 has, without the character 0");
+}
+
+std::string read_path(std::string_view name, GivenObject given) {
+  PyObject* read = nullptr;
+  if (PyUnicode_FSConverter(given.object.ptr(), static_cast<void*>(&read)) != 0) {
+    const auto path = nb::steal<nb::bytes>(read);
+    return {path.c_str(), path.size()};
+  }
+  clear_error({PyExc_TypeError, PyExc_ValueError});
+  refuse_object(name, given.object, "the path of a file");
+}
+
+bool read_truth(std::string_view name, GivenTruth given) {
+  bool truth = false;
+  if (!nb::try_cast(given.object, truth)) refuse_object(name, given.object, "True or False");
+  return truth;
+}
 
 std::size_t read_number(std::string_view name, GivenNumber given, std::size_t most) {
   std::size_t number = 0;
@@ -67,7 +112,7 @@ void refuse_object(std::string_view name, nb::handle object, std::string_view wa
 nb::list read_list(std::string_view name, nb::handle object, std::string_view wanted) {
   const nb::object all = nb::steal(PySequence_List(object.ptr()));
   if (!all.is_valid()) {
-    PyErr_Clear();
+    clear_error({PyExc_TypeError});
     refuse_object(name, object, wanted);
   }
   return nb::borrow<nb::list>(all);

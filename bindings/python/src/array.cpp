@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "arguments.hpp"
+
 namespace nb = nanobind;
 
 namespace terrace::python {
@@ -94,16 +96,16 @@ std::string why_not_as_it_lies(nb::handle object, const ArrayType& type) {
   return {};
 }
 
-/// Returns the first line of the error that Python has set, and clears it.
+/// Returns the first line of the error that Python has set, and clears it. Raises it where it is no
+/// Exception, as a KeyboardInterrupt.
 std::string take_error() {
   if (PyErr_Occurred() == nullptr) return "no reason was given";
-  const nb::python_error error;
+  nb::python_error error;
+  if (!error.matches(PyExc_Exception)) throw error;
   const nb::object text = nb::steal(PyObject_Str(error.value().ptr()));
-  if (!text.is_valid()) {
-    PyErr_Clear();
-    return "no reason was given";
-  }
-  const auto read = nb::cast<std::string>(text);
+  if (!text.is_valid()) clear_error({PyExc_Exception});
+  const std::string read =
+      text.is_valid() ? utf8_of(text).value_or("") : std::string("no reason was given");
   return read.substr(0, read.find('\n'));
 }
 

@@ -42,26 +42,4 @@ struct Array {
   nanobind::ndarray<nanobind::ro> imported_;
 };
 
-/// Any object, until it is read.
-struct GivenArray {
-  nanobind::handle object;
-};
-
 }  // namespace terrace::python
-
-namespace nanobind::detail {
-
-template <>
-struct type_caster<terrace::python::GivenArray> {
-  NB_TYPE_CASTER(terrace::python::GivenArray, const_name("typing.Any"))
-  bool from_python(handle source, std::uint8_t /*flags*/, cleanup_list* /*cleanup*/) noexcept {
-    value.object = source;
-    return true;
-  }
-};
-
-// None is let through, so that the error can name the argument if an array is required.
-template <>
-struct has_arg_defaults<terrace::python::GivenArray> : std::true_type {};
-
-}  // namespace nanobind::detail

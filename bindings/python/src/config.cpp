@@ -8,10 +8,10 @@ using namespace nb::literals;
 namespace terrace::python {
 namespace {
 
-/// Writes a value as the command line would have it.
-std::string text_of(nb::handle value) {
+/// Writes the value of a key as the command line would have it.
+std::string text_of(const std::string& key, nb::handle value) {
   if (nb::isinstance<nb::bool_>(value)) return nb::cast<bool>(value) ? "true" : "false";
-  return nb::cast<std::string>(nb::str(value));
+  return read_text(key, {nb::str(value)});
 }
 
 Config make_config() {
@@ -20,13 +20,18 @@ Config make_config() {
   return {hold<ConfigHandle>("the config", made)};
 }
 
-void set(Config& config, const std::string& key, nb::handle value) {
-  const std::string text = text_of(value);
+void set_key(Config& config, const std::string& key, nb::handle value) {
+  const std::string text = text_of(key, value);
   config.handle->use(
       [&](terrace_config* c) { return terrace_config_set(c, key.c_str(), text.c_str()); });
 }
 
-std::string get(Config& config, const std::string& key) {
+void set(Config& config, GivenText key, GivenObject value) {
+  set_key(config, read_text("key", key), value.object);
+}
+
+std::string get(Config& config, GivenText given) {
+  const std::string key = read_text("key", given);
   std::string value;
   config.handle->use([&](terrace_config* c) {
     const char* text = nullptr;
@@ -44,7 +49,8 @@ void set_all(Config& config, const nb::object& settings) {
                   ": give a mapping of keys to values, or a Config, which reads files");
   }
   for (nb::handle item : settings.attr("items")()) {
-    set(config, nb::cast<std::string>(item[0]), item[1]);
+    const nb::object key = item[0];
+    set_key(config, read_text("a key of config", {key}), item[1]);
   }
 }
 
@@ -53,7 +59,7 @@ nb::object describe(Config& config) { return json_of(*config.handle, &terrace_co
 }  // namespace
 
 Config config_of(const nb::object& given) {
-  if (nb::isinstance<Config>(given)) return nb::cast<Config>(given);
+  if (nb::isinstance<Config>(given)) return read_object<Config>("config", given, "a Config");
   Config config = make_config();
   if (!given.is_none()) set_all(config, given);
   return config;
@@ -82,11 +88,10 @@ Raises InvalidArgument for an unknown key, and names the nearest one, or for a v
 does not accept.)")
       .def(
           "load",
-          [](Config& config, const nb::object& path) {
-            const auto text =
-                nb::cast<std::string>(nb::module_::import_("os").attr("fsdecode")(path));
+          [](Config& config, GivenObject given) {
+            const std::string path = read_path("path", given);
             config.handle->use(
-                [&](terrace_config* c) { return terrace_config_load(c, text.c_str()); });
+                [&](terrace_config* c) { return terrace_config_load(c, path.c_str()); });
           },
           "path"_a, nb::sig("def load(self, path: str | os.PathLike[str]) -> None"),
           R"(Reads a file of YAML or JSON, as `terrace tune --write-config` writes it.
@@ -95,12 +100,16 @@ Raises StoreError if the file cannot be read, InvalidArgument with file, line an
 before it are set.)")
       .def(
           "parse",
-          [](Config& config, const std::string& text, const std::string& name) {
+          [](Config& config, GivenText given_text, GivenText given_name) {
+            const std::string text = read_text("text", given_text);
+            const std::string name = read_text("name", given_name);
             config.handle->use([&](terrace_config* c) {
               return terrace_config_parse(c, text.c_str(), name.c_str());
             });
           },
-          "text"_a, "name"_a = "text", "Reads settings from a text; messages call it `name`.")
+          "text"_a, "name"_a = "text",
+          nb::sig("def parse(self, text: str, name: str = 'text') -> None"),
+          "Reads settings from a text; messages call it `name`.")
       .def(
           "load_environment",
           [](Config& config) {
@@ -114,7 +123,8 @@ name of a key: TERRACE_CACHE_POLCY. Other variables are ignored.)")
       .def("__setitem__", &set, "key"_a, "value"_a,
            nb::sig("def __setitem__(self, key: str, value: object) -> None"),
            "Sets one key. Numbers and booleans are written as text.")
-      .def("__getitem__", &get, "key"_a, "Returns the value in force, as text.")
+      .def("__getitem__", &get, "key"_a, nb::sig("def __getitem__(self, key: str) -> str"),
+           "Returns the value in force, as text.")
       .def("describe", &describe, nb::sig("def describe(self) -> list[dict[str, str]]"),
            R"(Returns all keys: name, value, origin (default, file, environment, flag), place,
 default, accepts and meaning of each.)");

@@ -15,7 +15,10 @@ nb::object exception_of(const Failure& failure) {
   const nb::object classes = nb::module_::import_("terrace.errors").attr("BY_STATUS");
   const nb::object other = nb::module_::import_("terrace.errors").attr("InternalError");
   const nb::object made = classes.attr("get")(static_cast<int>(failure.status), other);
-  return made(failure.message);
+  // Messages quote paths and texts as they are, which need not be UTF-8.
+  return made(nb::steal(PyUnicode_DecodeUTF8(failure.message.data(),
+                                             static_cast<Py_ssize_t>(failure.message.size()),
+                                             "backslashreplace")));
 }
 
 nb::python_error raised(const nb::object& exception) {

@@ -31,11 +31,11 @@ struct PublishReport {
   terrace_publish_report done = TERRACE_PUBLISH_REPORT_INIT;
 };
 
-Sequence open_sequence(Runtime& runtime, GivenObject tokens, GivenObject salt, bool with_tail,
+Sequence open_sequence(Runtime& runtime, GivenObject tokens, GivenObject salt, GivenTruth with_tail,
                        GivenNumber expected_tokens) {
   terrace_sequence_options options = TERRACE_SEQUENCE_OPTIONS_INIT;
   options.expected_tokens = read_number("expected_tokens", expected_tokens);
-  Query asked{{}, read_salt(salt), with_tail};
+  Query asked{{}, read_salt(salt), read_truth("with_tail", with_tail)};
   if (!tokens.object.is_none()) {
     asked.tokens = read_tokens("tokens", tokens);
   } else if (!salt.object.is_none()) {
@@ -50,8 +50,10 @@ Sequence open_sequence(Runtime& runtime, GivenObject tokens, GivenObject salt, b
   return {hold<SequenceHandle>("the sequence", opened), runtime.shape};
 }
 
-PublishReport publish(Sequence& sequence, GivenObject tokens, GivenObject salt, bool with_tail) {
-  const Query asked{read_tokens("tokens", tokens), read_salt(salt), with_tail};
+PublishReport publish(Sequence& sequence, GivenObject tokens, GivenObject salt,
+                      GivenTruth with_tail) {
+  const Query asked{read_tokens("tokens", tokens), read_salt(salt),
+                    read_truth("with_tail", with_tail)};
   PublishReport report;
   sequence.handle->use([&](terrace_sequence* s) {
     const terrace_prefix_query query = asked.query();

@@ -31,17 +31,18 @@ Runtime open_runtime(const nb::object& settings, Shape shape) {
   return runtime;
 }
 
-std::uint64_t nanoseconds(double seconds) {
-  if (!(seconds >= 0)) {
-    raise_invalid("timeout is " + std::to_string(seconds) + ": give a number of seconds from 0");
-  }
+std::uint64_t read_nanoseconds(std::string_view name, GivenReal given) {
+  constexpr std::string_view wanted = "a number of seconds from 0";
+  const double seconds = read_real(name, given, wanted);
+  if (!(seconds >= 0)) refuse_object(name, given.object, wanted);
   constexpr double most = 9e18;
   return static_cast<std::uint64_t>(std::min(seconds * 1e9, most));
 }
 
 /// Makes a queue by one of the functions of the C interface, which `make` binds.
 template <typename Make>
-Queue make_queue(Runtime& runtime, const std::string& name, bool of_caller, Make&& make) {
+Queue make_queue(Runtime& runtime, GivenText given_name, bool of_caller, Make&& make) {
+  const std::string name = read_text("name", given_name);
   terrace_queue_options options = TERRACE_QUEUE_OPTIONS_INIT;
   options.name = name.c_str();
   terrace_queue* queue = nullptr;
@@ -50,9 +51,9 @@ Queue make_queue(Runtime& runtime, const std::string& name, bool of_caller, Make
 }
 
 /// Waits in slices, between which Python sees signals: Ctrl-C ends the wait.
-void drain(Queue& queue, double timeout) {
+void drain(Queue& queue, GivenReal timeout) {
   constexpr std::uint64_t slice = 50'000'000;
-  std::uint64_t left = nanoseconds(timeout);
+  std::uint64_t left = read_nanoseconds("timeout", timeout);
   for (;;) {
     const std::uint64_t now = std::min(left, slice);
     terrace_status status = TERRACE_OK;
@@ -73,6 +74,7 @@ void add_queue(nb::module_& module) {
 
 Made by Runtime.open_queue, wrap_caller or wrap_stream.)")
       .def("drain", &drain, "timeout"_a = 30.0,
+           nb::sig("def drain(self, timeout: float = 30.0) -> None"),
            R"(Waits until all that was enqueued is done, or `timeout` seconds. Ctrl-C ends the
 wait.
 
@@ -83,6 +85,13 @@ Raises NotReady: not in time, the work goes on; otherwise the error of the work.
 }
 
 using RuntimeClass = nb::class_<Runtime>;
+
+terrace_memory_need need_of(Runtime& runtime, const terrace_need_query& query) {
+  terrace_memory_need need = TERRACE_MEMORY_NEED_INIT;
+  runtime.handle->share(
+      [&](terrace_runtime* r) { return terrace_runtime_memory_need(r, &query, &need); });
+  return need;
+}
 
 nb::dict dict_of(const terrace_memory_need& need) {
   nb::dict found;
@@ -111,10 +120,7 @@ void add_memory_need(RuntimeClass& cls) {
         query.later_prompt_tokens = read_number("later_prompt_tokens", later_prompt_tokens);
         query.cache_sharers = read_number("cache_sharers", cache_sharers);
         query.dtype = read_dtype(dtype);
-        terrace_memory_need need = TERRACE_MEMORY_NEED_INIT;
-        runtime.handle->share(
-            [&](terrace_runtime* r) { return terrace_runtime_memory_need(r, &query, &need); });
-        return dict_of(need);
+        return dict_of(need_of(runtime, query));
       },
       "tokens"_a, "step_tokens"_a = 1, nb::kw_only(), "prompt_tokens"_a = 0, "draft_tokens"_a = 1,
       "later_prompt_tokens"_a = 0, "cache_sharers"_a = 0, "dtype"_a = "f32",
@@ -144,17 +150,15 @@ why it was chosen, the policies, their needs and their abilities.)")
       .def(
           "device_bytes",
           [](Runtime& runtime, GivenNumber tokens) {
-            const std::size_t count = read_number("tokens", tokens);
-            std::size_t bytes = 0;
-            runtime.handle->share([&](terrace_runtime* r) {
-              bytes = terrace_runtime_device_bytes(r, count);
-              return TERRACE_OK;
-            });
-            return bytes;
+            terrace_need_query query = TERRACE_NEED_QUERY_INIT;
+            query.tokens = read_number("tokens", tokens);
+            return need_of(runtime, query).device_held;
           },
           "tokens"_a, nb::sig("def device_bytes(self, tokens: int) -> int"),
           R"(Returns the device memory, in bytes, that one more sequence takes at most while it
-decodes up to `tokens` tokens one by one: memory_need's device_held.)")
+decodes up to `tokens` tokens one by one: memory_need's device_held.
+
+Raises InvalidArgument: no sequence gets that long.)")
       .def_prop_ro(
           "sequences",
           [](Runtime& runtime) {
@@ -176,23 +180,23 @@ decodes up to `tokens` tokens one by one: memory_need's device_held.)")
 void add_queue_makers(RuntimeClass& cls) {
   cls.def(
          "open_queue",
-         [](Runtime& runtime, const std::string& name) {
+         [](Runtime& runtime, GivenText name) {
            return make_queue(runtime, name, false, &terrace_queue_open);
          },
-         "name"_a = "compute",
+         "name"_a = "compute", nb::sig("def open_queue(self, name: str = 'compute') -> Queue"),
          R"(Makes a queue of the backend. Its work runs on other threads: outputs are there
 once Step.end or Queue.drain has returned.)")
       .def(
           "wrap_caller",
-          [](Runtime& runtime, const std::string& name) {
+          [](Runtime& runtime, GivenText name) {
             return make_queue(runtime, name, true, &terrace_queue_wrap_caller);
           },
-          "name"_a = "compute",
+          "name"_a = "compute", nb::sig("def wrap_caller(self, name: str = 'compute') -> Queue"),
           R"(Makes a queue whose work is done when the call that enqueues it returns, on the
 calling thread: backend host.)")
       .def(
           "wrap_stream",
-          [](Runtime& runtime, GivenNumber given, const std::string& name) {
+          [](Runtime& runtime, GivenNumber given, GivenText name) {
             const std::size_t stream = read_number("stream", given);
             return make_queue(runtime, name, false,
                               [&](terrace_runtime* r, const terrace_queue_options* options,

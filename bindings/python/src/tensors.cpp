@@ -138,8 +138,7 @@ void check_place(const Named& named, bool on_cuda) {
 
 terrace_dtype read_dtype(GivenObject given) {
   for (const terrace_dtype dtype : {TERRACE_DTYPE_F32, TERRACE_DTYPE_F16, TERRACE_DTYPE_BF16}) {
-    if (nb::isinstance<nb::str>(given.object) &&
-        nb::cast<std::string>(given.object) == name_of(dtype)) {
+    if (nb::isinstance<nb::str>(given.object) && utf8_of(given.object) == name_of(dtype)) {
       return dtype;
     }
   }

@@ -101,10 +101,7 @@ std::string read_salt(GivenObject given) {
     return {static_cast<const char*>(bytes.data()), bytes.size()};
   }
   if (nb::isinstance<nb::str>(object)) {
-    Py_ssize_t size = 0;
-    const char* const text = PyUnicode_AsUTF8AndSize(object.ptr(), &size);
-    if (text != nullptr) return {text, static_cast<std::size_t>(size)};
-    PyErr_Clear();
+    if (std::optional<std::string> text = utf8_of(object)) return std::move(*text);
     raise_invalid("salt is text that UTF-8 has not: give bytes");
   }
   raise_invalid("salt is of type " + nb::cast<std::string>(nb::str(nb::type_name(object.type()))) +
