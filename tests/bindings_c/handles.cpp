@@ -19,6 +19,7 @@ terrace_shape shape_of(const KvShape& shape) {
   c_shape.kv_heads = shape.kv_heads;
   c_shape.head_dim = shape.head_dim;
   c_shape.dtype = static_cast<std::int32_t>(shape.dtype);
+  c_shape.softmax_scale = shape.softmax_scale;
   return c_shape;
 }
 

@@ -28,30 +28,42 @@ void serve(AnyBatch& batch, BeginPrompt begin_prompt) {
   batch.step(Members{{0}, {1}}, {});
 }
 
+void serve(Batch& batch) {
+  serve(batch, [&](std::size_t i, std::size_t tokens) {
+    EXPECT_TRUE(batch.sequence(i).begin_prompt(tokens).has_value());
+  });
+}
+
+void serve(CBatch& batch) {
+  serve(batch, [&](std::size_t i, std::size_t tokens) {
+    EXPECT_OK(terrace_sequence_begin_prompt(batch.sequence(i).get(), tokens));
+  });
+}
+
+std::unique_ptr<Runtime> open_cpp_runtime(const std::string& policy) {
+  Config config;
+  for (const auto& [key, value] : small_settings) {
+    EXPECT_TRUE(config.set(key, value, {ConfigOrigin::flag, "test"}));
+  }
+  EXPECT_TRUE(config.set("retrieval.policy", policy, {ConfigOrigin::flag, "test"}));
+  return Runtime::open(RuntimeOptions::from(config, small_shape).value(),
+                       offload::make_backend("host", {}).value().backend)
+      .value();
+}
+
 class CStepOfEachPolicy : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(CStepOfEachPolicy, GivesTheBitsOfCallsOfCpp) {
   for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
-    Config config;
-    for (const auto& [key, value] : small_settings) {
-      ASSERT_TRUE(config.set(key, value, {ConfigOrigin::flag, "test"}));
-    }
-    ASSERT_TRUE(config.set("retrieval.policy", GetParam(), {ConfigOrigin::flag, "test"}));
-    const auto runtime = Runtime::open(RuntimeOptions::from(config, small_shape).value(),
-                                       offload::make_backend("host", {}).value().backend)
-                             .value();
+    const std::unique_ptr<Runtime> runtime = open_cpp_runtime(GetParam());
     Batch batch(*runtime, 2);
     batch.round_queries(dtype, /*in_f32=*/false);
-    serve(batch, [&](std::size_t i, std::size_t tokens) {
-      EXPECT_TRUE(batch.sequence(i).begin_prompt(tokens).has_value());
-    });
+    serve(batch);
 
     const RuntimeHandle c_runtime = open_runtime({{"retrieval.policy", GetParam().c_str()}});
     const QueueHandle compute = wrap_caller(c_runtime);
     CBatch c_batch(c_runtime.get(), compute.get(), small_shape, 2, dtype);
-    serve(c_batch, [&](std::size_t i, std::size_t tokens) {
-      EXPECT_OK(terrace_sequence_begin_prompt(c_batch.sequence(i).get(), tokens));
-    });
+    serve(c_batch);
     for (const std::size_t i : {0U, 1U}) {
       ASSERT_EQ(batch.outputs(i).size(), i == 0 ? 100U : 138U);
       EXPECT_EQ(c_batch.outputs(i), batch.outputs(i)) << "sequence " << i;
@@ -62,6 +74,23 @@ TEST_P(CStepOfEachPolicy, GivesTheBitsOfCallsOfCpp) {
 INSTANTIATE_TEST_SUITE_P(Policies, CStepOfEachPolicy,
                          ::testing::ValuesIn(testing::selecting_policies()),
                          [](const auto& name) { return name.param; });
+
+TEST(CStepOfAScale, MultipliesLogitsByIt) {
+  const std::unique_ptr<Runtime> runtime = open_cpp_runtime("pqcache");
+  Batch batch(*runtime, 2);
+  batch.scale_queries(2);
+  serve(batch);
+  for (const float factor : {1.0F, 2.0F}) {
+    KvShape shape = small_shape;
+    shape.softmax_scale = factor * small_shape.logit_scale();
+    const RuntimeHandle c_runtime = open_runtime({}, shape);
+    const QueueHandle compute = wrap_caller(c_runtime);
+    CBatch c_batch(c_runtime.get(), compute.get(), shape, 2);
+    serve(c_batch);
+    EXPECT_EQ(c_batch.outputs(0) == batch.outputs(0), factor == 2.0F);
+    EXPECT_EQ(c_batch.outputs(1) == batch.outputs(1), factor == 2.0F);
+  }
+}
 
 class CStep : public ::testing::Test {
  protected:

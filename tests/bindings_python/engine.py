@@ -16,10 +16,12 @@ def open_runtime(settings=None, dtype="f32"):
     return terrace.Runtime({**EXACT, **(settings or {})}, **SHAPE, dtype=dtype)
 
 
-def attend(queries, keys, values):
-    """Attention of the last tokens to all up to their own. [tokens, heads, dim], f32."""
+def attend(queries, keys, values, scale=None):
+    """Attention of the last tokens to all up to their own. [tokens, heads, dim], f32. Logits are
+    products times `scale`; None: 1 / sqrt(dim)."""
+    scale = 1 / np.sqrt(queries.shape[-1]) if scale is None else scale
     keys, values = (np.repeat(rows, QUERY_HEADS // KV_HEADS, axis=1) for rows in (keys, values))
-    logits = np.einsum("qhd,khd->hqk", queries, keys) / np.sqrt(queries.shape[-1])
+    logits = np.einsum("qhd,khd->hqk", queries, keys) * scale
     last = np.arange(len(keys) - len(queries), len(keys))
     logits[:, np.arange(len(keys))[None] > last[:, None]] = -np.inf
     weights = np.exp(logits - logits.max(-1, keepdims=True))

@@ -186,6 +186,8 @@ def test_rows_are_read_into_memory_that_may_be_written(runtime):
     (lambda r, s: s.publish([1], with_tail=None), "with_tail is None: give True or False"),
     (lambda r, s: r.memory_need(9, dtype="\udcff"),
      "dtype is '\\udcff': give 'f32', 'f16' or 'bf16'"),
+    (lambda r, s: terrace.Runtime(engine.EXACT, **engine.SHAPE, softmax_scale="x"),
+     "softmax_scale is 'x': give a number"),
     (lambda r, s: r.wrap_stream(-1), "stream is -1: give a whole number from 0"),
 ])
 def test_what_cannot_be_taken_is_named(runtime, call, message):

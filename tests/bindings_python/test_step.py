@@ -30,6 +30,26 @@ def test_outputs_are_attention(dtype, width, most):
         assert members[0].sequence.counters()["length"] == 74
 
 
+@pytest.mark.parametrize("scale", [0.5, 1 / np.sqrt(DIM), 0.0])
+def test_logits_are_products_times_the_scale(scale):
+    runtime = terrace.Runtime(engine.EXACT, **engine.SHAPE, dtype="f32", softmax_scale=scale)
+    query, keys, values = engine.make_rows(Member(None, 0), 0, 20, np.float32)
+    sequence, output = runtime.open_sequence(), np.empty_like(query)
+    sequence.begin_prompt(20)
+    with runtime.begin_step([sequence], runtime.wrap_caller(), [20]) as step:
+        step.attend(0, query, keys, values, output)
+    expected = engine.attend(query, keys, values, scale or None)
+    assert np.abs(output - expected).max() < 1e-5
+    unscaled = np.abs(output - engine.attend(query, keys, values)).max()
+    assert (unscaled > 0.1) == (scale == 0.5)
+
+
+@pytest.mark.parametrize("scale", [-1, float("nan"), 1e300])
+def test_a_scale_that_is_none_is_refused(scale):
+    with pytest.raises(terrace.InvalidArgument, match="softmax_scale .*: give a finite number"):
+        terrace.Runtime(engine.EXACT, **engine.SHAPE, softmax_scale=scale)
+
+
 def test_drafts_keep_what_is_accepted(runtime):
     queue = runtime.wrap_caller()
     member = prompted(runtime, 40)

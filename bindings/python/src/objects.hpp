@@ -35,6 +35,7 @@ struct Shape {
   std::size_t kv_heads = 0;
   std::size_t head_dim = 0;
   terrace_dtype dtype = TERRACE_DTYPE_F16;
+  float softmax_scale = 0;
   bool on_cuda = false;
 };
 

@@ -23,6 +23,7 @@ Runtime open_runtime(const nb::object& settings, Shape shape) {
   given.kv_heads = shape.kv_heads;
   given.head_dim = shape.head_dim;
   given.dtype = shape.dtype;
+  given.softmax_scale = shape.softmax_scale;
   terrace_runtime* opened = nullptr;
   config.handle->use([&](terrace_config* c) { return terrace_runtime_open(c, &given, &opened); });
   Runtime runtime{hold<RuntimeHandle>("the runtime", opened), shape};
@@ -220,25 +221,27 @@ void add_runtime(nb::module_& module) {
   RuntimeClass cls(module, "Runtime", R"(The KV memory of one model.
 
 config: a Config, or a mapping of keys to values. dtype: that of keys and values, f32, f16 or
-bf16. Methods may be called from any thread, at once.
+bf16. softmax_scale: what a query times a key is multiplied by; 0: 1 / sqrt(head_dim). Methods may
+be called from any thread, at once.
 
 Raises InvalidArgument: settings or shape that do not fit, by name; Unsupported: a backend or
 policy that does not exist; OutOfMemory.)");
   cls.def(
       "__init__",
       [](Runtime* self, const nb::object& config, GivenNumber layers, GivenNumber query_heads,
-         GivenNumber kv_heads, GivenNumber head_dim, GivenObject dtype) {
+         GivenNumber kv_heads, GivenNumber head_dim, GivenObject dtype, GivenReal softmax_scale) {
         new (self) Runtime(open_runtime(
             config, {read_number("layers", layers), read_number("query_heads", query_heads),
                      read_number("kv_heads", kv_heads), read_number("head_dim", head_dim),
-                     read_dtype(dtype), false}));
+                     read_dtype(dtype),
+                     static_cast<float>(read_real("softmax_scale", softmax_scale)), false}));
       },
       "config"_a = nb::none(), nb::kw_only(), "layers"_a, "query_heads"_a, "kv_heads"_a,
-      "head_dim"_a, "dtype"_a = "f16",
+      "head_dim"_a, "dtype"_a = "f16", "softmax_scale"_a = 0.0,
       nb::sig(
           "def __init__(self, config: Config | collections.abc.Mapping[str, object] | None = None, "
-          "*, layers: int, query_heads: int, kv_heads: int, head_dim: int, dtype: str = 'f16') "
-          "-> None"));
+          "*, layers: int, query_heads: int, kv_heads: int, head_dim: int, dtype: str = 'f16', "
+          "softmax_scale: float = 0.0) -> None"));
   add_queries(cls);
   add_memory_need(cls);
   add_queue_makers(cls);
