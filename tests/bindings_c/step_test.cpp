@@ -75,6 +75,24 @@ INSTANTIATE_TEST_SUITE_P(Policies, CStepOfEachPolicy,
                          ::testing::ValuesIn(testing::selecting_policies()),
                          [](const auto& name) { return name.param; });
 
+/// Returns the outputs of a sequence that has a prompt of 20 tokens and decodes 60.
+std::vector<StepOutput> decode_after_short_prompt(Settings settings) {
+  const RuntimeHandle runtime = open_runtime(settings);
+  const QueueHandle compute = wrap_caller(runtime);
+  CBatch batch(runtime.get(), compute.get(), small_shape, 1);
+  EXPECT_OK(terrace_sequence_begin_prompt(batch.sequence(0).get(), 20));
+  batch.step(Members{{0, 20}});
+  for (int i = 0; i < 60; ++i) batch.step(Members{{0}});
+  return batch.outputs(0);
+}
+
+TEST(CStepOfAShare, AttendsToAllTokensUpToTheLeastBudget) {
+  const auto all = decode_after_short_prompt({{"retrieval.budget", "4096"}});
+  EXPECT_EQ(decode_after_short_prompt({{"retrieval.budget", "0.1"}}), all);
+  EXPECT_NE(decode_after_short_prompt({{"retrieval.budget", "0.1"}, {"retrieval.budget_min", "1"}}),
+            all);
+}
+
 TEST(CStepOfAScale, MultipliesLogitsByIt) {
   const std::unique_ptr<Runtime> runtime = open_cpp_runtime("pqcache");
   Batch batch(*runtime, 2);

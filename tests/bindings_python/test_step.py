@@ -50,6 +50,17 @@ def test_a_scale_that_is_none_is_refused(scale):
         terrace.Runtime(engine.EXACT, **engine.SHAPE, softmax_scale=scale)
 
 
+@pytest.mark.parametrize(("least", "is_exact"), [({}, True), ({"retrieval.budget_min": 1}, False)])
+def test_a_share_of_a_short_sequence_is_all_of_it(least, is_exact):
+    """Up to retrieval.budget_min tokens."""
+    runtime = engine.open_runtime({"retrieval.budget": 0.1, "index.until_ready": "wait",
+                                   "retrieval.sink_tokens": 4, "kv.block_tokens": 8, **least})
+    queue, member = runtime.wrap_caller(), prompted(runtime, 20)
+    run_step(runtime, queue, [member], [20])
+    worst = max(run_step(runtime, queue, [member], [1]) for _ in range(60))
+    assert (worst < 1e-5) == is_exact
+
+
 def test_drafts_keep_what_is_accepted(runtime):
     queue = runtime.wrap_caller()
     member = prompted(runtime, 40)
