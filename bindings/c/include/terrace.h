@@ -490,7 +490,7 @@ typedef struct terrace_tensors {
   const void* values;     /* the same */
   size_t kv_token_stride; /* bytes */
   size_t kv_head_stride;  /* bytes */
-  void* output;           /* out [tokens, query_heads, head_dim] */
+  void* output;           /* out [tokens, query_heads, head_dim]; not over keys or values */
   /* terrace_dtype of queries and outputs. Terrace computes in f32; outputs are rounded to the
    * nearest, ties to even. */
   int32_t dtype;

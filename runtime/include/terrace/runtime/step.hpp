@@ -65,7 +65,7 @@ struct StepTensors {
   KvTensors kv = {};            ///< [tokens], KV dtype; keys are post-RoPE
   /// [tokens, query_heads, head_dim] f32, if the policy needs it: SelectRequest::speculated_query.
   const float* speculated_query = nullptr;
-  void* output = nullptr;  ///< out [tokens, query_heads, head_dim]
+  void* output = nullptr;  ///< out [tokens, query_heads, head_dim]; not over keys or values
   /// The type of queries and outputs. Ops compute in f32: f16 and bf16 are converted by an op
   /// before and after them, outputs rounded to the nearest, ties to even.
   Dtype dtype = Dtype::f32;
