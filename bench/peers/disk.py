@@ -73,7 +73,8 @@ def make_environments(options) -> dict:
     if DISK_PEERS in wanted:
         found[DISK_PEERS] = environments.make(environments.DISK_PEERS)
     if ENGINES in wanted and options.engines:
-        found[ENGINES] = environments.find_environment(options.engines, "vllm", "see --engines")
+        found[ENGINES] = environments.find_environment(options.engines.absolute(), "vllm",
+                                                       "see --engines")
     elif ENGINES in wanted:
         found[ENGINES] = environments.make(environments.ENGINES)
     if any(one.words == ("fio",) for one in options.contenders):
