@@ -34,13 +34,12 @@ bool has_rows(const tiers::Manifest& chunk, const SequenceParts& parts, std::siz
   return true;
 }
 
-/// Returns how many seconds computing so many tokens takes; nothing where that is not known, or
-/// where a prefix is loaded whatever it takes. Loading a tail restores a sequence as it was.
-std::optional<double> seconds_to_compute(SequenceState& state, const PrefixQuery& query,
-                                         std::size_t tokens) {
+/// Returns how many seconds computing a token takes; nothing where that is not known, or where a
+/// prefix is loaded whatever it takes. Loading a tail restores a sequence as it was.
+std::optional<double> seconds_of_a_token(SequenceState& state, const PrefixQuery& query) {
   const RuntimeState& runtime = state.runtime();
   if (runtime.plan.options.prefixes.load == PrefixLoad::always || query.with_tail) return {};
-  return runtime.prompts.seconds_for(static_cast<double>(tokens), runtime.backend->clock().now());
+  return runtime.prompts.seconds_for(1, runtime.backend->clock().now());
 }
 
 /// Returns how many bytes of a prefix's rows the prompt behind it will read, about.
@@ -50,16 +49,14 @@ std::uint64_t bytes_to_read(const RuntimePlan& plan, std::size_t tokens) {
   return std::uint64_t{std::min(tokens, read)} * plan.shape().layers * plan.shape().token_bytes();
 }
 
-/// Whether it is known that the tokens of a prefix are computed in less time than its rows are
-/// read.
-bool is_computed_faster(SequenceState& state, const PrefixQuery& query, const FoundPrefix& found) {
+/// Whether the tokens of a prefix are known to be computed in less time than its rows are read.
+bool is_computed_faster(SequenceState& state, double token_seconds, const FoundPrefix& found) {
   if (found.chunks() == 0) return false;
   const std::size_t tokens = found.names.tokens_of(found.chunks() - 1).end;
   const RuntimeState& runtime = state.runtime();
-  const std::optional<double> computed = seconds_to_compute(state, query, tokens);
   const std::optional<double> read = runtime.host->read_seconds(bytes_to_read(runtime.plan, tokens),
                                                                 runtime.backend->clock().now());
-  return computed && read && *computed < *read;
+  return read && token_seconds * static_cast<double>(tokens) < *read;
 }
 
 Result<FoundPrefix> find(SequenceState& state, PrefixLibrary& library, const PrefixQuery& query) {
@@ -67,7 +64,8 @@ Result<FoundPrefix> find(SequenceState& state, PrefixLibrary& library, const Pre
   FoundPrefix found;
   TERRACE_ASSIGN(found.names, library.names_of(query));
   tiers::FindRequest request = found.names.request(found.names.chunks, parts.work.clock().now());
-  request.token_seconds = seconds_to_compute(state, query, 1).value_or(0);
+  const std::optional<double> token_seconds = seconds_of_a_token(state, query);
+  request.token_seconds = token_seconds.value_or(0);
   found.look_up = library.chunks().find_run(request, query.tokens.size());
   const auto& run = found.look_up.run;
   std::size_t usable = 0;
@@ -80,7 +78,7 @@ Result<FoundPrefix> find(SequenceState& state, PrefixLibrary& library, const Pre
     found.look_up.lease.drop(usable, why);
     library.chunks().amend(found.look_up, usable, tiers::reason_of(why));
   }
-  if (is_computed_faster(state, query, found)) {
+  if (token_seconds && is_computed_faster(state, *token_seconds, found)) {
     library.chunks().amend(found.look_up, 0, tiers::MissReason::slower);
   }
   found.lease = std::make_shared<const tiers::ChunkLease>(std::move(found.look_up.lease));

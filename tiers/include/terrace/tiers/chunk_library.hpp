@@ -104,8 +104,8 @@ class ChunkLibrary final : public ChunkKeeper, public std::enable_shared_from_th
 
   /// Chunks that the store lacks, and the lower store has, are brought up first: one after the
   /// other, none after the lower store's deadline, or after one that took longer than to compute
-  /// its tokens. The store is not asked for chunks from the front
-  /// whose manifests are known: reading their parts shows damage.
+  /// its tokens. The store is not asked for chunks from the front whose manifests are known:
+  /// reading their parts shows damage.
   [[nodiscard]] LookUp find_run(const FindRequest& request, std::uint64_t tokens) override;
   [[nodiscard]] LookUp find_run(const FindRequest& request, std::uint64_t tokens,
                                 KnownManifests known);
