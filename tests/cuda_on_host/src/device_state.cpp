@@ -52,6 +52,12 @@ cudaError_t DeviceState::enter(const char* function) {
   return cudaSuccess;
 }
 
+void DeviceState::add_hook(std::string_view function, Hook hook) {
+  const std::scoped_lock lock(mutex);
+  hooks.emplace(function, std::move(hook));
+  faults_armed = true;
+}
+
 void DeviceState::run_hook(std::string_view function) {
   std::function<void()> call;
   {
@@ -100,17 +106,11 @@ void Device::fail(std::string_view function, Fault fault) {
 }
 
 void Device::at_next(std::string_view function, std::function<void()> call) {
-  DeviceState& state = device_state();
-  const std::scoped_lock lock(state.mutex);
-  state.hooks.emplace(function, DeviceState::Hook{.call = std::move(call)});
-  state.faults_armed = true;
+  device_state().add_hook(function, {.call = std::move(call)});
 }
 
 void Device::at_each(std::string_view function, std::function<void()> call) {
-  DeviceState& state = device_state();
-  const std::scoped_lock lock(state.mutex);
-  state.hooks.emplace(function, DeviceState::Hook{.call = std::move(call), .once = false});
-  state.faults_armed = true;
+  device_state().add_hook(function, {.call = std::move(call), .once = false});
 }
 
 void Device::break_at_launch(std::uint64_t nth, cudaError_t error) {

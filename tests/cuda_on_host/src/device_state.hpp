@@ -43,6 +43,7 @@ struct DeviceState {
   /// Returns what a call of `function` has to fail with, or success.
   cudaError_t enter(const char* function);
 
+  void add_hook(std::string_view function, Hook hook);
   /// Runs what a test wants before a call of `function`.
   void run_hook(std::string_view function);
 
