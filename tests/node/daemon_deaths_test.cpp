@@ -178,6 +178,8 @@ TEST(DaemonDeaths, DamageInTheFileIsAMissAndNeverServed) {
   EXPECT_EQ(find(*client, keys).run.size(), 1U);
   EXPECT_EQ(find(*client, {&keys[1], 1}).outcome, LookUpOutcome::miss_corrupt);
   EXPECT_EQ(counter(*client, "memory.parts"), 1U);
+  EXPECT_EQ(counter(*client, "file.corrupt"), 1U);  // dropped as it was found, and read no more
+  EXPECT_EQ(counter(*client, "file.writes"), 1U);
 }
 
 TEST(DaemonDeaths, StopEndsWhatIsUnderWayFirst) {

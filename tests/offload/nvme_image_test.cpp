@@ -365,7 +365,7 @@ TEST_F(NvmeImageTest, PutsNoPageWhereOneCouldNotBeReadOrWritten) {
   for (std::uint64_t key = 4; key < 60; ++key) ASSERT_TRUE(put(*store, key, 1)) << key;
   EXPECT_EQ(image_.bad_writes(), 1U);
   EXPECT_EQ(store->state().degraded, "");
-  EXPECT_EQ(store->state().bad_places, 2U);
+  EXPECT_EQ(store->health(), (StoreHealth{.bad_places = 2}));
   for (std::uint64_t key = 4; key < 60; ++key) EXPECT_EQ(get(*store, key).value(), content(key, 1));
 }
 
@@ -374,6 +374,7 @@ TEST_F(NvmeImageTest, WritesNoMoreWhereNoPlaceTakesAPage) {
   image_.fail_with(0, EIO);
   EXPECT_EQ(put(*store, 1, 1).error().code, Errc::io_error);
   EXPECT_THAT(store->state().degraded, HasSubstr("the disk says 5"));
+  EXPECT_FALSE(store->health().writes);
 }
 
 /// Lives that end in the middle of a write. Pages that were put before are there; those under way

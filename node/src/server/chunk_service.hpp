@@ -114,6 +114,7 @@ class ChunkService final : private tiers::TenantLimits {
     return library_->remote_counters();
   }
   [[nodiscard]] StoreUsage usage() const { return library_->store()->usage(); }
+  [[nodiscard]] StoreHealth health() const { return library_->store()->health(); }
   [[nodiscard]] std::uint64_t tenants() const;
 
  private:

@@ -67,6 +67,7 @@ class Counters {
 void add_chunks(Counters add, const ChunkService& chunks) {
   const tiers::ChunkCounters library = chunks.counters();
   const StoreUsage file = chunks.usage();
+  const StoreHealth health = chunks.health();
   add("look_ups", library.look_ups.look_ups);
   for (std::size_t i = 0; i < tiers::look_up_outcome_count; ++i) {
     add("look_ups." + std::string(to_string(static_cast<tiers::LookUpOutcome>(i))),
@@ -80,6 +81,10 @@ void add_chunks(Counters add, const ChunkService& chunks) {
   add("chunks.evicted", library.evicted);
   add("file.used_bytes", file.used_bytes);
   add("file.free_bytes", file.free_bytes);
+  add("file.corrupt", health.corrupt);
+  add("file.lost", health.lost);
+  add("file.bad_places", health.bad_places);
+  add("file.writes", health.writes ? 1 : 0);
   add("tenants", chunks.tenants());
 }
 

@@ -84,6 +84,16 @@ struct StoreUsage {
   bool operator==(const StoreUsage&) const = default;
 };
 
+/// Faults that a store met since it was opened.
+struct StoreHealth {
+  std::uint64_t corrupt = 0;     ///< reads whose bytes were not those written, and all lost pages
+  std::uint64_t lost = 0;        ///< pages that were not there any more when it was opened
+  std::uint64_t bad_places = 0;  ///< that the medium could not read or write
+  bool writes = true;            ///< false: an error of the medium has ended all writing
+
+  bool operator==(const StoreHealth&) const = default;
+};
+
 /// Threads  safe from any thread
 class Store {
  public:
@@ -112,6 +122,8 @@ class Store {
 
   /// Returns what is there now: at least what batches have done that somebody knows to be done.
   [[nodiscard]] virtual StoreUsage usage() const = 0;
+
+  [[nodiscard]] virtual StoreHealth health() const { return {}; }
 
  private:
   virtual Result<StoreTicket> do_submit(std::span<PageRequest> batch,

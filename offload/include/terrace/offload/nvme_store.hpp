@@ -122,6 +122,7 @@ class NvmeStore final : public Store {
   /// is open; zero in a child of fork().
   [[nodiscard]] StoreUsage usage() const override;
 
+  [[nodiscard]] StoreHealth health() const override;
   [[nodiscard]] NvmeStoreState state() const;
 
  private:
