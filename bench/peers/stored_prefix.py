@@ -5,9 +5,9 @@
                                  [--engines PYTHON] [--json FILE]
 
 `terrace run` computes all tokens and keeps --context of them in a file; then it begins with these
-and computes the --question alone, in three ways: as `--policy` does by default, with
-`retrieval.prompts: retrieved`, and with policy `full`, which loads all rows. vLLM's `fs` tier and
-Terrace's store read files of as many bytes as the kept rows have, in turns, in pages of a chunk.
+and computes the --question alone, which attends to all rows by default, and to those that it
+selects with `retrieval.prompts: retrieved`. vLLM's `fs` tier and Terrace's store read files of as
+many bytes as the kept rows have, in turns, in pages of a chunk.
 The layer's weights are random: times and bytes are those of its shape, and what the model says
 means nothing, so that rows that a query selects lie anywhere.
 
@@ -97,36 +97,35 @@ class Runs:
         self.options, self.folder = options, folder
         write_model(folder / "model")
 
-    def seconds(self, *words: str) -> dict:
+    def run(self, *words: str) -> dict:
         """Returns the time to the first token, and the bytes read from the file until then."""
         tokens = self.options.context + self.options.question
         command = [self.options.program, "run", "--model", self.folder / "model", "--context",
-                   tokens, "--decode", 2, "--nvme", self.folder / "rows", "--nvme-bytes",
-                   2 * ROW_BYTES * tokens + (64 << 20), "--format", "json", "-q", *words]
+                   tokens, "--decode", 2, "--policy", self.options.policy, "--nvme",
+                   self.folder / "rows", "--nvme-bytes", 2 * ROW_BYTES * tokens + (64 << 20),
+                   "--format", "json", "-q", *words]
         process = subprocess.run(list(map(str, command)), check=False, capture_output=True,
                                  text=True)
         if process.returncode != 0:
             sys.exit(f"stored_prefix: {process.stderr.strip()}")
         (run,) = json.loads(process.stdout)["runs"]
-        prefix = run["prefix"] or {}
-        restored, saved = prefix.get("restored"), prefix.get("saved")
-        if (restored or saved)["tokens"] != self.options.context:
-            sys.exit(f"stored_prefix: {(restored or saved)['tokens']} tokens were kept")
+        prefix = run["prefix"]
+        kept = (prefix["restored"] or prefix["saved"])["tokens"]
+        if kept != self.options.context:
+            sys.exit(f"stored_prefix: {kept} tokens were kept")
         return {"seconds": run["seconds"]["prefill"],
-                "bytes_read": restored["bytes_read"] if restored else 0}
+                "bytes_read": (prefix["restored"] or {"bytes_read": 0})["bytes_read"]}
 
 
-def rows_of_runs(runs: Runs, policy: str) -> list:
-    ways = [("computes all", ("--policy", policy, "--save", "document")),
-            ("begins with what was kept", ("--policy", policy, "--restore", "document")),
-            ("the same, prompts select",
-             ("--policy", policy, "--restore", "document", "--set",
-              "retrieval.prompts=retrieved")),
-            ("the same, all rows are loaded", ("--policy", "full", "--restore", "document"))]
+def rows_of_runs(runs: Runs) -> list:
+    restore = ("--restore", "document")
+    ways = [("computes all", ("--save", "document")),
+            ("begins with what was kept", restore),
+            ("the same, prompts select", (*restore, "--set", "retrieval.prompts=retrieved"))]
     rows = []
     for name, words in ways:
         print(f"stored_prefix: {name}", file=sys.stderr)
-        rows.append({"name": name} | runs.seconds(*words))
+        rows.append({"name": name} | runs.run(*words))
     return rows
 
 
@@ -181,7 +180,7 @@ def main() -> None:
     about = types.SimpleNamespace(mib=None, rounds=ROUNDS, reads=5, batch=8, batches=8)
     document = disk.surroundings(about)
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="stored-prefix-") as name:
-        rows = rows_of_runs(Runs(options, pathlib.Path(name)), options.policy)
+        rows = rows_of_runs(Runs(options, pathlib.Path(name)))
     rows += rows_of_readers(options, options.folder)
     document["load_after"] = os.getloadavg()[0]
     for row in rows:
