@@ -14,18 +14,19 @@ inline constexpr std::size_t chunk_tokens = 64;
 inline constexpr std::size_t first = 5;
 inline constexpr std::size_t tokens = 300;
 
-/// Page vectors of random numbers, and memory for a selection over them.
+/// Page vectors of random numbers of an index of `all` tokens, and memory for a selection over
+/// them.
 struct Scene {
-  Scene(const KvShape& shape, const PageShape& pages)
+  Scene(const KvShape& shape, const PageShape& pages, std::size_t all = tokens)
       : queries(shape.query_heads * shape.head_dim),
-        scratch(page_scratch_floats(shape, pages, tokens)),
-        ids(shape.kv_heads * tokens, 0xffffffffU),
+        scratch(page_scratch_floats(shape, pages, all)),
+        ids(shape.kv_heads * all, 0xffffffffU),
         counts(shape.kv_heads) {
     Rng rng(seed(), {81});
     for (float& x : queries.span()) x = normal(rng);
     const std::size_t elements =
         shape.kv_heads * (chunk_tokens / pages.page_tokens) * pages.dims(shape);
-    for (std::size_t i = 0; i < divide_up(tokens, chunk_tokens); ++i) {
+    for (std::size_t i = 0; i < divide_up(all, chunk_tokens); ++i) {
       memory.emplace_back(elements * size_bytes(shape.dtype));
       chunks.push_back(memory.back().data());
       for (std::size_t k = 0; k < elements; ++k) {
@@ -37,10 +38,10 @@ struct Scene {
     }
     op = {.common = {.shape = shape,
                      .query = queries.data(),
-                     .candidates = {first + 7, first + 251},
+                     .candidates = {first + 7, first + all - 49},
                      .ids = ids.data(),
                      .id_count = counts.data(),
-                     .id_stride = tokens,
+                     .id_stride = all,
                      .scratch = scratch.data()},
           .pages = pages,
           .index = {.chunks = chunks.data(), .chunk_tokens = chunk_tokens, .first_token = first}};

@@ -16,37 +16,39 @@ inline constexpr std::size_t first = 5;
 inline constexpr std::size_t tokens = 300;
 inline constexpr PqShape no_codes{.subspaces = 0};
 
-/// Random keys, an index of them, and a selection that every third token is proposed to.
+/// Random keys, an index of `all` of them, and a selection that every third token is proposed to.
 class Scene {
  public:
-  Scene(const KvShape& shape, std::size_t bits, PqShape pq, std::uint64_t stream = 0)
-      : keys(shape.kv_heads * tokens * shape.head_dim),
+  Scene(const KvShape& shape, std::size_t bits, PqShape pq, std::uint64_t stream = 0,
+        std::size_t all = tokens)
+      : keys(shape.kv_heads * all * shape.head_dim),
         queries(shape.query_heads * shape.head_dim),
-        scratch(refine_scratch_floats(shape, tokens)),
-        ids(shape.kv_heads * tokens, 0xffffffffU),
+        scratch(refine_scratch_floats(shape, all)),
+        ids(shape.kv_heads * all, 0xffffffffU),
         counts(shape.kv_heads),
-        proposed(shape.kv_heads * tokens),
+        proposed(shape.kv_heads * all),
         proposed_counts(shape.kv_heads),
         fixed(shape.kv_heads * pq.centroids() * shape.head_dim),
+        all_(all),
         random_(seed(), {87, stream}) {
     for (float& x : keys) x = 3 + 2 * normal(random_);
     for (float& x : queries.span()) x = normal(random_);
     for (float& x : fixed) x = 3 + normal(random_);
     op = {.common = {.shape = shape,
                      .query = queries.data(),
-                     .candidates = {first + 7, first + 251},
+                     .candidates = {first + 7, first + all - 49},
                      .count = {.mean = 20},
                      .ids = ids.data(),
                      .id_count = counts.data(),
-                     .id_stride = tokens,
+                     .id_stride = all,
                      .scratch = scratch.data()},
           .codes = {.bits = bits, .pq = pq},
           .proposed = proposed.data(),
           .proposed_count = proposed_counts.data(),
-          .proposed_stride = tokens};
+          .proposed_stride = all};
     const std::size_t own = align_up(shape.kv_heads * pq.subspaces * chunk_tokens, 4);
     op.codes.chunk_begin = own;
-    for (std::size_t i = 0; i < divide_up(tokens, chunk_tokens); ++i) {
+    for (std::size_t i = 0; i < divide_up(all, chunk_tokens); ++i) {
       memory_.emplace_back(own + op.codes.chunk_bytes(shape, chunk_tokens));
       for (std::size_t k = 0; k < own && pq.subspaces > 0; ++k) {
         memory_.back()[k] = static_cast<std::byte>(random_.below(pq.centroids()));
@@ -60,7 +62,7 @@ class Scene {
                 .chunks = chunks_.data(),
                 .chunk_tokens = chunk_tokens,
                 .first_token = first,
-                .token_count = tokens};
+                .token_count = all};
     propose(3);
     encode();
   }
@@ -71,7 +73,7 @@ class Scene {
       proposed_counts[head] = 0;
       const TokenRange all = op.common.candidates;
       for (std::size_t p = all.begin + head % step; p < all.end; p += step) {
-        proposed[head * tokens + proposed_counts[head]++] = static_cast<std::uint32_t>(p);
+        proposed[head * all_ + proposed_counts[head]++] = static_cast<std::uint32_t>(p);
       }
     }
   }
@@ -81,12 +83,12 @@ class Scene {
     const KvShape& shape = op.common.shape;
     for (std::size_t head = 0; head < shape.kv_heads; ++head) {
       const float* const own = key(head, first);
-      std::vector<float> copy(own, own + tokens * shape.head_dim);
+      std::vector<float> copy(own, own + all_ * shape.head_dim);
       kernels::host::refine_encode({.shape = shape,
                                     .codes = op.codes,
                                     .index = op.index,
                                     .head = head,
-                                    .tokens = {first, first + tokens},
+                                    .tokens = {first, first + all_},
                                     .keys = copy.data()});
     }
   }
@@ -98,10 +100,10 @@ class Scene {
   }
 
   [[nodiscard]] float* key(std::size_t head, std::size_t position) {
-    return keys.data() + (head * tokens + position - first) * op.common.shape.head_dim;
+    return keys.data() + (head * all_ + position - first) * op.common.shape.head_dim;
   }
 
-  std::vector<float> keys;  ///< [kv_heads, tokens, head_dim]
+  std::vector<float> keys;  ///< [kv_heads, all, head_dim]
   Guarded<float> queries;
   Guarded<float> scratch;
   Guarded<std::uint32_t> ids;
@@ -112,6 +114,7 @@ class Scene {
   RefineSelect op;
 
  private:
+  std::size_t all_;  ///< tokens of the index
   Rng random_;
   std::vector<std::vector<std::byte>> memory_;
   std::vector<std::byte*> chunks_;

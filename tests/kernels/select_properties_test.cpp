@@ -59,7 +59,7 @@ class PqLogits : public ::testing::Test {
   std::vector<std::uint32_t> select(PqIndex& index, std::size_t tokens, std::size_t count) {
     std::vector<std::uint32_t> ids(count);
     std::uint32_t id_count = 0;
-    scratch_.assign(2 * ((tokens + 63) / 64 * 64), 0);
+    scratch_.assign(selection_scratch_floats(shape, tokens), 0);
     const PqSelect op{.common = {.shape = shape,
                                  .query = query_.data(),
                                  .candidates = {0, tokens},

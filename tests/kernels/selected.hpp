@@ -30,8 +30,7 @@ class Selected {
         query_(shape.query_heads * shape.head_dim),
         ids_(shape.kv_heads * count),
         counts_(shape.kv_heads),
-        scratch_(shape.kv_heads * (shape.group() + 1) * ((candidates.size() + 63) / 64 * 64),
-                 std::nanf("")) {
+        scratch_(selection_scratch_floats(shape, candidates.size()), std::nanf("")) {
     Rng rng(testing::seed(), {21});
     for (float& x : query_) x = testing::normal(rng);
   }
