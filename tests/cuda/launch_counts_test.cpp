@@ -8,7 +8,9 @@
 #include "cuda_on_host/control.hpp"
 #include "kernels/attention_scenario.hpp"
 #include "kernels/conversion.hpp"
+#include "kernels/pq_index.hpp"
 #include "kernels/resolve_scenario.hpp"
+#include "kernels/selected.hpp"
 
 namespace terrace {
 namespace {
@@ -57,6 +59,31 @@ TEST(LaunchCounts, WeightsOfAttentionAreOneLaunchMore) {
   EXPECT_EQ(device.counts().launches - before, 2U);
   testing::run(scenario.op(output.data(), ListScope::kv_head, sums.data()));
   EXPECT_EQ(device.counts().launches - before, 5U);
+}
+
+/// Launches that select among so many candidates, for a KV head of `group` query heads.
+std::uint64_t selection_launches(std::size_t group, std::size_t candidates, bool held = false) {
+  const KvShape shape = testing::make_shape(group, 1, 8, Dtype::f16);
+  testing::PqIndex index(shape, {}, 1000, candidates, 0);
+  index.fill_codes();
+  testing::Selected selected(shape, {0, candidates}, 10);
+  testing::Guarded<std::uint32_t> positions(1, 3);
+  testing::Guarded<std::uint32_t> counts(1, 1);
+  PqSelect op{.common = selected.common({}), .index = index.view()};
+  if (held) op.common.held = {positions.data(), counts.data(), 1};
+  const cuda_on_host::Device device;
+  const std::uint64_t before = device.counts().launches;
+  testing::run(op);
+  return device.counts().launches - before;
+}
+
+// Logits, the softmax of a group, the choice; many candidates are ranked and listed by tiles.
+TEST(LaunchCounts, SelectionsAreTwoToFourLaunches) {
+  EXPECT_EQ(selection_launches(1, 8192), 2U);
+  EXPECT_EQ(selection_launches(1, 8193), 3U);
+  EXPECT_EQ(selection_launches(4, 8192), 3U);
+  EXPECT_EQ(selection_launches(4, 8193), 4U);
+  EXPECT_EQ(selection_launches(4, 8192, true), 3U);
 }
 
 TEST(LaunchCounts, ATokenOfEachOfManySequencesIsStoredByOneLaunch) {

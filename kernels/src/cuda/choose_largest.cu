@@ -1,286 +1,230 @@
 // From logits to the positions chosen: a softmax of each query head, a weight for each candidate of
 // a KV head, or each page of them, and the largest weights, found digit by digit without sorting.
+//
+// A block chooses among few candidates alone. Many are ranked tile by tile: blocks make the keys of
+// a tile each and count its candidates by the first digit of their keys; the block of a KV head
+// that ends last adds up these counts, goes on with the keys of the digit that decides, and tells
+// each tile at which place its positions begin. The tiles then write them side by side.
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "device/calls.cuh"
-#include "device/choice.cuh"
+#include "device/digit_search.cuh"
 #include "device/launch_kernel.cuh"
 #include "rests.hpp"
 #include "selection.hpp"
 
+extern __shared__ uint4 dynamic_shared_memory[];
+
 namespace terrace::kernels::cuda {
 namespace {
 
-constexpr unsigned softmax_threads = 1024;
-constexpr unsigned digit_bits = 11;
-constexpr unsigned digits = 1U << digit_bits;
+/// Items that a block of its own chooses among no later than tiles do, which take a launch more.
+/// It is an estimate, by what a block reads in a round.
+constexpr unsigned one_block_items = 8 * choose_threads;
 
-/// Each candidate has a weight of its own.
-struct Tokens {
-  unsigned candidates;
-
-  [[nodiscard]] __device__ unsigned most(unsigned) const { return candidates; }
-  __device__ void name(unsigned, std::uint32_t*, unsigned) const {}
-
-  [[nodiscard]] __host__ __device__ unsigned count() const { return candidates; }
-  [[nodiscard]] __device__ unsigned size(unsigned) const { return 1; }
-  [[nodiscard]] __device__ unsigned of(unsigned candidate) const { return candidate; }
-};
-
-/// Candidates have the weight of their page.
-struct Pages {
-  unsigned candidates;
-  unsigned page_tokens;
-  unsigned page_count;
-  unsigned skipped;  ///< tokens of the first page
-
-  [[nodiscard]] __device__ unsigned most(unsigned) const { return candidates; }
-  __device__ void name(unsigned, std::uint32_t*, unsigned) const {}
-  [[nodiscard]] __host__ __device__ unsigned count() const { return page_count; }
-  [[nodiscard]] __device__ unsigned size(unsigned page) const {
-    const unsigned begin = page == 0 ? skipped : page * page_tokens;
-    const unsigned end = (page + 1) * page_tokens;
-    return (end < skipped + candidates ? end : skipped + candidates) - begin;
-  }
-  [[nodiscard]] __device__ unsigned of(unsigned candidate) const {
-    return (skipped + candidate) / page_tokens;
-  }
-};
-
-/// Candidates are those of a list: numbers in it, which are named by position in the end.
-struct Listed {
-  unsigned stride;
-  const std::uint32_t* positions;  ///< [kv_heads, stride]
-  const std::uint32_t* counts;     ///< [kv_heads]
-
-  [[nodiscard]] __device__ unsigned most(unsigned head) const { return counts[head]; }
-  /// Makes positions of numbers.
-  __device__ void name(unsigned head, std::uint32_t* ids, unsigned count) const {
-    __syncthreads();  // they are written
-    const std::uint32_t* const own = positions + static_cast<std::size_t>(head) * stride;
-    for (unsigned i = threadIdx.x; i < count; i += choose_threads) ids[i] = own[ids[i]];
-  }
-  [[nodiscard]] __host__ __device__ unsigned count() const { return stride; }
-  [[nodiscard]] __device__ unsigned size(unsigned) const { return 1; }
-  [[nodiscard]] __device__ unsigned of(unsigned candidate) const { return candidate; }
-};
-
-/// A call: a choice among `items`, tokens or pages, with logits in rows of scratch memory.
+/// Sets the logits of a tile's held candidates in a row to NaN.
 template <typename Items>
-struct Choosing {
-  SelectCommon common;
-  Items items;
-
-  [[nodiscard]] __device__ float* row(unsigned head, unsigned row) const {
-    const std::size_t rows = common.shape.group() + 1;
-    return common.scratch + (head * rows + row) * logit_stride(items.count());
-  }
-};
-
-/// Sets the logits of held candidates in the group's rows to NaN. A block takes a KV head.
-template <unsigned capacity>
-__global__ void leave_out_held(const Calls<Choosing<Tokens>, capacity> __grid_constant__ calls) {
-  const Choosing<Tokens>& call = calls.of_block();
+__device__ void leave_out_held(const Choosing<Items>& call, unsigned head, Tile tile, float* row) {
   const SelectCommon& common = call.common;
-  const auto group = static_cast<unsigned>(common.shape.group());
-  const TokenRange held = common.held.among(common.candidates, blockIdx.x);
-  for (std::size_t i = held.begin + threadIdx.x; i < held.end; i += blockDim.x) {
-    const std::size_t candidate = common.held.positions[i] - common.candidates.begin;
-    for (unsigned q = 0; q < group; ++q) call.row(blockIdx.x, q)[candidate] = NAN;
-  }
-}
-
-/// Replaces the logits of a row by its query head's share of weights: their softmax, or the limited
-/// logits themselves; if all are -inf, zeros. A block takes a query head.
-template <typename Items, unsigned capacity>
-__global__ void __launch_bounds__(softmax_threads)
-    make_addends(const Calls<Choosing<Items>, capacity> __grid_constant__ calls) {
-  __shared__ float shared[softmax_threads / 32];
-  const Choosing<Items>& call = calls.of_block();
-  const auto group = static_cast<unsigned>(call.common.shape.group());
-  const unsigned count = call.items.count();
-  float* const row = call.row(blockIdx.x / group, blockIdx.x % group);
-  const auto logit = [row](unsigned i) { return row[i]; };
-  float maximum = -INFINITY;
-  read_ahead<softmax_threads>(count, logit,
-                              [&](unsigned, float own) { maximum = fmaxf(maximum, limit(own)); });
-  maximum = reduce_block(maximum, Maximum(), shared);
-  if (call.common.reduction == GroupReduction::sum_logits) {
-    read_ahead<softmax_threads>(count, logit, [&](unsigned i, float own) {
-      row[i] = maximum == -INFINITY ? 0.0F : limit(own);
-    });
-    return;
-  }
-  const float base = maximum == -INFINITY ? 0.0F : maximum;
-  float sum = 0;
-  read_ahead<softmax_threads>(count, logit, [&](unsigned i, float own) {
-    row[i] = expf(limit(own) - base);
-    sum += row[i];
-  });
-  sum = reduce_block(sum, Sum(), shared);
-  const float factor = sum > 0 ? 1.0F / sum : 0.0F;
-  read_ahead<softmax_threads>(count, logit, [&](unsigned i, float own) { row[i] = own * factor; });
-}
-
-/// The choice of one KV head.
-template <typename Items>
-struct Choice {
-  const Choosing<Items>& call;
-  unsigned head;
-  unsigned wanted;      // candidates
-  std::uint32_t* keys;  // [items], in place of the weights
-
-  /// The weight of an item. If the group has one query head, its logit itself is ranked: softmax
-  /// keeps order.
-  [[nodiscard]] __device__ float weight(unsigned i) const {
-    const auto group = static_cast<unsigned>(call.common.shape.group());
-    if (group == 1) return call.row(head, 0)[i];
-    float weight = 0;
-    for (unsigned q = 0; q < group; ++q) {
-      const float own = call.row(head, q)[i];
-      switch (call.common.reduction) {
-        case GroupReduction::sum_softmax:
-          weight += own;
-          break;
-        case GroupReduction::max_softmax:
-          weight = fmaxf(weight, own);
-          break;
-        case GroupReduction::sum_logits:
-          weight = limit(weight + own);
-          break;
-      }
-    }
-    return weight;
-  }
-};
-
-/// Candidates of items with keys above `key` are chosen, and the first `ties` with that key.
-struct Threshold {
-  std::uint32_t key;
-  unsigned ties;
-};
-
-/// Held candidates rank after all others.
-template <typename Items>
-__device__ void give_lowest_keys(const Choice<Items>& choice) {
-  const SelectCommon& common = choice.call.common;
-  const TokenRange held = common.held.among(common.candidates, choice.head);
+  if (!Items::may_be_held || common.held.positions == nullptr) return;
+  const std::size_t begin = common.candidates.begin;
+  const TokenRange held = common.held.among({begin + tile.begin, begin + tile.end}, head);
   for (std::size_t i = held.begin + threadIdx.x; i < held.end; i += choose_threads) {
-    choice.keys[common.held.positions[i] - common.candidates.begin] = 0;
-  }
-}
-
-struct DigitMemory {
-  unsigned counts[digits];
-  BlockScan<choose_threads>::Shared scan;
-  std::uint32_t digit;
-  unsigned above;
-};
-
-/// Finds the digit of the key that the `wanted`-th candidate among those counted has, by falling
-/// keys: it, and how many candidates have a higher one, are left in `memory`.
-__device__ void find_digit(DigitMemory& memory, unsigned wanted) {
-  constexpr unsigned per_thread = digits / choose_threads;
-  // Threads in descending order of their digits, so that a sum over threads before is of the
-  // higher.
-  const unsigned top = digits - 1 - threadIdx.x * per_thread;
-  unsigned own = 0;
-  for (unsigned i = 0; i < per_thread; ++i) own += memory.counts[top - i];
-  unsigned total = 0;
-  unsigned above = BlockScan<choose_threads>(memory.scan).exclusive_sum(own, total);
-  if (above < wanted && wanted <= above + own) {
-    unsigned digit = top;
-    while (above + memory.counts[digit] < wanted) above += memory.counts[digit--];
-    memory.digit = digit;
-    memory.above = above;
+    row[common.held.positions[i] - begin] = NAN;
   }
   __syncthreads();
 }
 
-/// Finds the key of the `wanted`-th candidate, 0 < wanted < candidates, from its highest digit on.
-template <typename Items>
-__device__ Threshold find_threshold(const Choice<Items>& choice, DigitMemory& memory) {
-  std::uint32_t prefix = 0;  // the digits of the key sought that are known
-  unsigned wanted = choice.wanted;
-  unsigned shift = 32;
-  while (shift > 0) {
-    const unsigned bits = shift < digit_bits ? shift : digit_bits;
-    shift -= bits;
-    for (unsigned i = threadIdx.x; i < digits; i += choose_threads) memory.counts[i] = 0;
-    __syncthreads();
-    read_ahead<choose_threads>(
-        choice.call.items.count(), [&](unsigned i) { return choice.keys[i]; },
-        [&](unsigned i, std::uint32_t key) {
-          const bool counts = shift + bits == 32 || key >> (shift + bits) == prefix;
-          if (!counts) return;
-          atomicAdd(&memory.counts[key >> shift & ((1U << bits) - 1)], choice.call.items.size(i));
-        });
-    __syncthreads();
-    find_digit(memory, wanted);
-    wanted -= memory.above;
-    prefix = prefix << bits | memory.digit;
-    __syncthreads();
-  }
-  return {prefix, wanted};
+/// Finds what a tile adds to the softmax of a query head. blockIdx: tile, query head, call.
+template <typename Items, unsigned capacity>
+__global__ void __launch_bounds__(choose_threads)
+    sum_tiles(const Calls<Choosing<Items>, capacity> __grid_constant__ calls) {
+  __shared__ float shared[choose_threads / 32];
+  const Choosing<Items>& call = calls.of_block();
+  if (blockIdx.x >= call.tiles || candidates_to_score(call.common) == 0) return;
+  const auto group = static_cast<unsigned>(call.common.shape.group());
+  const unsigned head = blockIdx.y / group;
+  const unsigned q = blockIdx.y % group;
+  const Tile tile = call.tile(blockIdx.x);
+  float* const row = call.row(head, q);
+  leave_out_held(call, head, tile, row);
+  const auto logit = [&](unsigned i) { return row[tile.begin + i]; };
+  const unsigned count = tile.end - tile.begin;
+  float maximum = -INFINITY;
+  read_ahead<choose_threads>(count, logit,
+                             [&](unsigned, float own) { maximum = fmaxf(maximum, limit(own)); });
+  maximum = reduce_block(maximum, Maximum(), shared);
+  const float base = maximum == -INFINITY ? 0.0F : maximum;
+  float sum = 0;
+  read_ahead<choose_threads>(count, logit,
+                             [&](unsigned, float own) { sum += expf(limit(own) - base); });
+  sum = reduce_block(sum, Sum(), shared);
+  if (threadIdx.x != 0) return;
+  float* const sums = call.notes(head).sums + 2 * (q * call.tiles + blockIdx.x);
+  sums[0] = maximum;
+  sums[1] = sum;
 }
 
-/// blockIdx: KV head; z: call.
+__device__ HeadShare* shared_shares() {
+  return reinterpret_cast<HeadShare*>(dynamic_shared_memory);
+}
+
+/// Chooses among all items of a head. blockIdx: KV head; z: call.
 template <typename Items, unsigned capacity>
 __global__ void __launch_bounds__(choose_threads)
     choose(const Calls<Choosing<Items>, capacity> __grid_constant__ calls) {
   __shared__ DigitMemory memory;
   const Choosing<Items>& call = calls.of_block();
-  const SelectCommon& common = call.common;
-  const Items& items = call.items;
-  const unsigned head = blockIdx.x;
-  const unsigned candidates = items.most(head);
-  const auto group = static_cast<unsigned>(common.shape.group());
-  const unsigned most = static_cast<unsigned>(common.wanted(head));
-  const unsigned wanted = most < candidates ? most : candidates;
-  const Choice<Items> choice{call, head, wanted,
-                             reinterpret_cast<std::uint32_t*>(call.row(head, group))};
-  if (threadIdx.x == 0) common.id_count[head] = wanted;
-  if (wanted == 0) return;
-  read_ahead<choose_threads>(
-      items.count(), [&](unsigned i) { return choice.weight(i); },
-      [&](unsigned i, float weight) { choice.keys[i] = key_of(weight); });
-  __syncthreads();
-  if (common.held.positions != nullptr) {
-    give_lowest_keys(choice);
-    __syncthreads();
+  const HeadChoice<Items> choice(call, blockIdx.x);
+  if (threadIdx.x == 0) call.common.id_count[choice.head] = choice.wanted;
+  if (choice.wanted == 0) return;
+  const Tile all{0, call.items.count()};
+  Threshold threshold{};
+  if (!choice.takes_all()) {
+    DigitCounts counts(memory);
+    choice.find_shares(shared_shares());
+    make_keys(choice, all, shared_shares(), counts);
+    counts.add_up();
+    threshold = find_threshold(choice, memory);
   }
-  Threshold threshold{0, candidates};  // all of them
-  if (wanted < candidates) threshold = find_threshold(choice, memory);
-  // Among items with one key the lower come first, and the last item gives its lowest positions.
-  const auto standing = [&](unsigned i) {
-    const std::uint32_t key = choice.keys[items.of(i)];
-    if (key > threshold.key) return Standing::in;
-    return key == threshold.key ? Standing::cut : Standing::out;
-  };
-  std::uint32_t* const ids = common.ids + head * common.id_stride;
-  write_positions(static_cast<unsigned>(common.candidates.begin), candidates, threshold.ties,
-                  standing, ids, memory.scan);
-  items.name(head, ids, wanted);
+  std::uint32_t* const ids = call.common.ids + choice.head * call.common.id_stride;
+  write_chosen(choice, all, threshold.key, {ids, threshold.ties}, memory.scan);
 }
 
-template <unsigned capacity>
-Status launch_leaving_out(const Calls<Choosing<Tokens>, capacity>& calls, const Launch& launch) {
-  const bool held = std::ranges::any_of(calls.all(), [](const Choosing<Tokens>& call) {
-    return call.common.held.positions != nullptr && candidates_to_score(call.common) > 0;
-  });
-  if (!held) return {};
-  const dim3 grid = calls.grid(static_cast<unsigned>(calls.each[0].common.shape.kv_heads));
-  return launch_kernel(launch, {grid, softmax_threads}, "selection", leave_out_held<capacity>,
-                       calls);
+/// Returns whether the block is the last of `blocks`, which have all written what they write: it
+/// sees that. `ended` is a word that is 0 before and after.
+__device__ bool ends_last(std::uint32_t* ended, unsigned blocks, bool& shared) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    shared = atomicAdd(ended, 1U) + 1 == blocks;
+    if (shared) *ended = 0;
+    __threadfence();
+  }
+  __syncthreads();
+  return shared;
 }
-/// Pages have candidates that are held and others; what is proposed is never held.
+
+/// The first kernel of tiles for one KV head.
+template <typename Items>
+struct TileRanking {
+  const HeadChoice<Items>& choice;
+  DigitMemory& memory;
+  TileNotes notes;
+
+  [[nodiscard]] __device__ unsigned tiles() const { return choice.call.tiles; }
+
+  /// Makes the keys of a tile, and counts them for the block that ends last.
+  __device__ void rank(unsigned number) const {
+    DigitCounts counts(memory);
+    choice.find_shares(shared_shares());
+    make_keys(choice, choice.call.tile(number), shared_shares(), counts);
+    counts.add_up();
+    std::uint32_t* const own = notes.at_least + static_cast<std::size_t>(number) * digits;
+    for (unsigned i = threadIdx.x; tiles() > 1 && i < digits; i += choose_threads) {
+      own[i] = memory.counts[i];
+    }
+  }
+
+  /// Finds the threshold, and where positions of tiles begin.
+  __device__ void finish() const {
+    if (tiles() > 1) add_tiles();
+    const Threshold threshold = find_threshold(choice, memory);
+    if (threadIdx.x == 0) {
+      notes.threshold[0] = threshold.key;
+      notes.threshold[1] = threshold.ties;
+    }
+    count_before(threshold.key);
+  }
+
+ private:
+  __device__ void add_tiles() const {
+    for (unsigned i = threadIdx.x; i < digits; i += choose_threads) {
+      unsigned sum = 0;
+#pragma unroll 8
+      for (unsigned tile = 0; tile < tiles(); ++tile) {
+        sum += notes.at_least[static_cast<std::size_t>(tile) * digits + i];
+      }
+      memory.counts[i] = sum;
+    }
+    __syncthreads();
+  }
+
+  /// Counts are those of a tile's listed candidates above the threshold, then at it.
+  __device__ void count_before(std::uint32_t key) const {
+    DigitCounts counts(memory);
+    counts.clear();
+    const unsigned size = choice.call.tile_size;
+    for_each_listed(choice, memory.listed, [&](unsigned item, std::uint32_t own) {
+      if (own < key) return;
+      counts.add(2 * (item / size) + (own == key ? 1 : 0), choice.call.items.size(item));
+    });
+    __syncthreads();
+    if (threadIdx.x >= tiles()) return;
+    const std::uint32_t above = first_digit(key) + 1;
+    unsigned whole = 0;
+    unsigned cut = 0;
+    for (unsigned tile = 0; tile < threadIdx.x; ++tile) {
+      const std::size_t first = static_cast<std::size_t>(tile) * digits;
+      whole += memory.counts[2 * tile] + (above == digits ? 0 : notes.at_least[first + above]);
+      cut += memory.counts[2 * tile + 1];
+    }
+    notes.before[2 * threadIdx.x] = whole;
+    notes.before[2 * threadIdx.x + 1] = cut;
+  }
+};
+
+/// blockIdx: tile, KV head, call.
 template <typename Items, unsigned capacity>
-Status launch_leaving_out(const Calls<Choosing<Items>, capacity>& /*calls*/,
-                          const Launch& /*launch*/) {
-  return {};
+__global__ void __launch_bounds__(choose_threads)
+    rank_tiles(const Calls<Choosing<Items>, capacity> __grid_constant__ calls,
+               std::uint32_t* ended_blocks) {
+  __shared__ DigitMemory memory;
+  const Choosing<Items>& call = calls.of_block();
+  const HeadChoice<Items> choice(call, blockIdx.y);
+  if (blockIdx.x == 0 && threadIdx.x == 0) call.common.id_count[choice.head] = choice.wanted;
+  if (blockIdx.x >= call.tiles || choice.wanted == 0 || choice.takes_all()) return;
+  const TileRanking<Items> ranking{choice, memory, call.notes(choice.head)};
+  ranking.rank(blockIdx.x);
+  std::uint32_t* const ended = ended_blocks + calls.call() * gridDim.y + blockIdx.y;
+  if (ends_last(ended, call.tiles, memory.ends_last)) ranking.finish();
+}
+
+/// blockIdx: tile, KV head, call.
+template <typename Items, unsigned capacity>
+__global__ void __launch_bounds__(choose_threads)
+    write_tiles(const Calls<Choosing<Items>, capacity> __grid_constant__ calls) {
+  __shared__ BlockScan<choose_threads>::Shared scan;
+  const Choosing<Items>& call = calls.of_block();
+  if (blockIdx.x >= call.tiles) return;
+  const HeadChoice<Items> choice(call, blockIdx.y);
+  if (choice.wanted == 0) return;
+  const Tile tile = call.tile(blockIdx.x);
+  PositionList list{call.common.ids + choice.head * call.common.id_stride, 0};
+  std::uint32_t key = 0;
+  if (choice.takes_all()) {
+    list.whole = call.items.first_of(tile.begin);
+  } else {
+    const TileNotes notes = call.notes(choice.head);
+    key = notes.threshold[0];
+    list.cut_to = notes.threshold[1];
+    list.whole = notes.before[2 * blockIdx.x];
+    list.cut = notes.before[2 * blockIdx.x + 1];
+  }
+  write_chosen(choice, tile, key, list, scan);
+}
+
+template <typename Items, unsigned capacity>
+Status launch_tiles(const Calls<Choosing<Items>, capacity>& calls, unsigned tiles,
+                    std::size_t shared, const Launch& launch) {
+  const dim3 grid = calls.grid(tiles, static_cast<unsigned>(calls.each[0].common.shape.kv_heads));
+  TERRACE_TRY(launch_kernel(launch, {grid, choose_threads, shared}, "selection",
+                            rank_tiles<Items, capacity>, calls, launch.scratch));
+  return launch_kernel(launch, {grid, choose_threads}, "selection", write_tiles<Items, capacity>,
+                       calls);
 }
 
 template <typename Items, unsigned capacity>
@@ -289,34 +233,43 @@ Status launch_choice(const Calls<Choosing<Items>, capacity>& calls, const Launch
   const bool scored = std::ranges::any_of(calls.all(), [](const Choosing<Items>& call) {
     return candidates_to_score(call.common) > 0;
   });
-  TERRACE_TRY(launch_leaving_out(calls, launch));
-  if (shape.group() > 1 && scored) {
-    const dim3 grid = calls.grid(static_cast<unsigned>(shape.query_heads));
-    TERRACE_TRY(launch_kernel(launch, {grid, softmax_threads}, "selection",
-                              make_addends<Items, capacity>, calls));
+  const auto tiles = calls.largest([](const Choosing<Items>& call) { return call.tiles; });
+  std::size_t shared = 0;
+  if (shape.group() > 1 && scored && tiles > 0) {
+    shared = shape.group() * sizeof(HeadShare);
+    const dim3 grid = calls.grid(tiles, static_cast<unsigned>(shape.query_heads));
+    TERRACE_TRY(launch_kernel(launch, {grid, choose_threads}, "selection",
+                              sum_tiles<Items, capacity>, calls));
+  }
+  const auto items = calls.largest([](const Choosing<Items>& call) { return call.items.count(); });
+  const bool words_suffice = shape.kv_heads * calls.count <= scratch_words;
+  if (scored && items > one_block_items && words_suffice) {
+    return launch_tiles(calls, tiles, shared, launch);
   }
   const dim3 grid = calls.grid(static_cast<unsigned>(shape.kv_heads));
-  return launch_kernel(launch, {grid, choose_threads}, "selection", choose<Items, capacity>, calls);
+  return launch_kernel(launch, {grid, choose_threads, shared}, "selection", choose<Items, capacity>,
+                       calls);
 }
 
 template <typename Select>
 Choosing<Tokens> choosing_of(const Select& op) {
-  return {op.common, {static_cast<unsigned>(op.common.candidates.size())}};
+  return {op.common, Tokens{static_cast<unsigned>(op.common.candidates.size())}};
 }
 
 Choosing<Pages> choosing_of(const PageSelect& op) {
   const CandidatePages pages = CandidatePages::of(op);
-  return {
-      op.common,
-      {static_cast<unsigned>(op.common.candidates.size()), static_cast<unsigned>(pages.page_tokens),
-       static_cast<unsigned>(pages.count), static_cast<unsigned>(pages.skipped)}};
+  return {op.common,
+          Pages{static_cast<unsigned>(op.common.candidates.size()),
+                static_cast<unsigned>(pages.page_tokens), static_cast<unsigned>(pages.count),
+                static_cast<unsigned>(pages.skipped)}};
 }
 
 Choosing<Listed> choosing_of(const RefineSelect& op) {
   SelectCommon common = op.common;
   common.candidates = {0, op.proposed_stride};
   common.held = {};
-  return {common, {static_cast<unsigned>(op.proposed_stride), op.proposed, op.proposed_count}};
+  return {common,
+          Listed{static_cast<unsigned>(op.proposed_stride), op.proposed, op.proposed_count}};
 }
 
 /// Candidates are groups; how many are chosen is written where entries are counted afterwards.
@@ -329,7 +282,7 @@ Choosing<Tokens> choosing_of(const EstimateRest& op) {
                       .id_count = op.pseudo.count,
                       .id_stride = work.groups(),
                       .scratch = op.scratch + work.logits(0)};
-  return {common, {static_cast<unsigned>(work.groups())}};
+  return {common, Tokens{static_cast<unsigned>(work.groups())}};
 }
 
 template <typename Select>

@@ -274,11 +274,13 @@ struct ClusterList {
       if (mark == chosen) return Standing::in;
       return mark == chosen_in_part ? Standing::cut : Standing::out;
     };
-    const unsigned listed =
-        write_positions(static_cast<unsigned>(op.common.candidates.begin),
-                        static_cast<unsigned>(op.common.candidates.size()), memory.cut_to, standing,
-                        op.common.ids + list * op.common.id_stride, memory.scan);
-    if (threadIdx.x == 0) op.common.id_count[list] = listed;
+    const auto position = [&](unsigned i) {
+      return static_cast<unsigned>(op.common.candidates.begin) + i;
+    };
+    PositionList members{op.common.ids + list * op.common.id_stride, memory.cut_to};
+    write_positions(members, static_cast<unsigned>(op.common.candidates.size()), standing, position,
+                    memory.scan);
+    if (threadIdx.x == 0) op.common.id_count[list] = members.count();
   }
 
   /// Writes entries that stand for the best clusters left out, in rising order of their numbers.

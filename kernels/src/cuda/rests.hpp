@@ -24,14 +24,15 @@ class RestWork {
   [[nodiscard]] constexpr std::size_t entries() const noexcept {
     return chooses() ? most_ : groups_;
   }
-  /// [query heads of the KV head + 1, stride()]: logits, and a row for weights.
+  /// [query heads of the KV head + 1, stride()]: logits, and a row for weights. The room that
+  /// choosing takes lies behind those of all heads: selection_scratch_floats() together.
   [[nodiscard]] constexpr std::size_t logits(std::size_t head) const noexcept {
     return head * (shape_.group() + 1) * stride();
   }
   [[nodiscard]] constexpr std::size_t stride() const noexcept { return align_up(groups_, 64); }
   /// u32 [groups]: rows that are not selected.
   [[nodiscard]] constexpr std::size_t left(std::size_t head) const noexcept {
-    return logits(shape_.kv_heads) + head * groups_;
+    return selection_scratch_floats(shape_, groups_) + head * groups_;
   }
   /// u32 [groups]: those that may become entries.
   [[nodiscard]] constexpr std::size_t chosen(std::size_t head) const noexcept {

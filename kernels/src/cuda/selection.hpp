@@ -39,9 +39,9 @@ constexpr std::size_t candidates_to_score(const SelectCommon& common) noexcept {
 }
 
 /// Reduces logits to weights and chooses the largest. At most two launches for as many calls as one
-/// takes, three where positions are held. Logits of page_select are of pages, and a page counts as
-/// many candidates as it has; logits of refine_select are of proposed rows; logits of EstimateRest
-/// are of groups, which are the candidates.
+/// takes, three where one of them has many candidates. Logits of page_select are of pages, and a
+/// page counts as many candidates as it has; logits of refine_select are of proposed rows; logits
+/// of EstimateRest are of groups, which are the candidates.
 [[nodiscard]] Status choose_largest(std::span<const PqSelect> batch, const Launch& launch);
 [[nodiscard]] Status choose_largest(std::span<const ExactSelect> batch, const Launch& launch);
 [[nodiscard]] Status choose_largest(std::span<const ChannelSelect> batch, const Launch& launch);

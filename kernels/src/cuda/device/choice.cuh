@@ -84,19 +84,27 @@ enum class Standing : std::uint8_t {
   cut,  ///< in, if it is among the first so many that say so
 };
 
-/// Writes begin + i for each i of [0, count) that is in, rising, and returns how many there are.
-/// standing(i) is asked once. Every thread of the block calls it.
-template <typename StandingOf>
-__device__ inline unsigned write_positions(unsigned begin, unsigned count, unsigned cut_to,
-                                           StandingOf standing, std::uint32_t* ids,
-                                           BlockScan<choose_threads>::Shared& shared) {
+/// A list of positions in the making.
+struct PositionList {
+  std::uint32_t* ids;
+  unsigned cut_to;  ///< how many that are cut it takes in all
+  // Candidates before those that are added now:
+  unsigned whole = 0;  ///< that are in
+  unsigned cut = 0;    ///< that are cut
+
+  [[nodiscard]] __device__ unsigned count() const { return whole + (cut < cut_to ? cut : cut_to); }
+};
+
+/// Adds position(i) to a list, for each i of [0, count) that is in, in their order. standing(i) is
+/// asked once. Every thread of the block calls it.
+template <typename StandingOf, typename PositionOf>
+__device__ inline void write_positions(PositionList& list, unsigned count, StandingOf standing,
+                                       PositionOf position,
+                                       BlockScan<choose_threads>::Shared& shared) {
   constexpr unsigned at_once = 8;  // of a thread, side by side
-  constexpr unsigned tile = choose_threads * at_once;
+  constexpr unsigned round = choose_threads * at_once;
   BlockScan<choose_threads> scan(shared);
-  const auto taken = [cut_to](unsigned cut) { return cut < cut_to ? cut : cut_to; };
-  unsigned whole = 0;  // in the tiles before: those in, and those cut
-  unsigned cut = 0;
-  for (unsigned first = 0; first < count; first += tile) {
+  for (unsigned first = 0; first < count; first += round) {
     const unsigned mine = first + threadIdx.x * at_once;
     Standing standings[at_once];
     unsigned own = 0;  // those in in the low half, those cut in the high half
@@ -107,20 +115,20 @@ __device__ inline unsigned write_positions(unsigned begin, unsigned count, unsig
     }
     unsigned total = 0;
     const unsigned before = scan.exclusive_sum(own, total);
-    unsigned my_whole = whole + (before & 0xffffU);
-    unsigned my_cut = cut + (before >> 16);
+    PositionList next = list;
+    next.whole += before & 0xffffU;
+    next.cut += before >> 16;
     for (unsigned k = 0; k < at_once; ++k) {
       const bool is_cut = standings[k] == Standing::cut;
-      if (standings[k] == Standing::in || (is_cut && my_cut < cut_to)) {
-        ids[my_whole + taken(my_cut)] = begin + mine + k;
+      if (standings[k] == Standing::in || (is_cut && next.cut < next.cut_to)) {
+        next.ids[next.count()] = position(mine + k);
       }
-      my_whole += standings[k] == Standing::in ? 1 : 0;
-      my_cut += is_cut ? 1 : 0;
+      next.whole += standings[k] == Standing::in ? 1 : 0;
+      next.cut += is_cut ? 1 : 0;
     }
-    whole += total & 0xffffU;
-    cut += total >> 16;
+    list.whole += total & 0xffffU;
+    list.cut += total >> 16;
   }
-  return whole + taken(cut);
 }
 
 }  // namespace terrace::kernels::cuda

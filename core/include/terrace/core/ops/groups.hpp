@@ -80,13 +80,15 @@ struct GroupRests {
 };
 
 /// Returns the floats of GroupRests::scratch for at most `candidates` of them: per KV head logits
-/// of candidates and of groups, a number of each candidate and six of each group.
+/// of candidates and of groups, a number of each candidate, six of each group, and the groups'
+/// tiles.
 constexpr std::size_t estimate_scratch_floats(const KvShape& shape, const GroupShape& groups,
                                               std::size_t candidates) noexcept {
-  const std::size_t of_group = align_up(groups.count(candidates) + 1, 64);
+  const std::size_t most = groups.count(candidates) + 1;
   const std::size_t query_heads = shape.group();
   return shape.kv_heads *
-         ((query_heads + 1) * align_up(candidates, 64) + (2 * query_heads + 5) * of_group);
+         ((query_heads + 1) * align_up(candidates, 64) +
+          (2 * query_heads + 5) * align_up(most, 64) + SelectionTiles::floats(shape, most));
 }
 
 /// Signs of the rest of each key, which is the key less the mean of its group as the index has it;

@@ -98,11 +98,40 @@ struct SelectCommon {
   }
 };
 
+/// How a device shares out the candidates of a KV head, or what else it gives weights to: in tiles
+/// of equal size, but for the last, that blocks of threads rank side by side. The tiles are enough
+/// to keep many processors busy, and so few that adding up what they counted is little work.
+struct SelectionTiles {
+  static constexpr std::size_t most = 16;
+  static constexpr std::size_t size_min = 2048;
+  static constexpr std::size_t counts = 2048;  ///< of a tile: candidates by the digit they rank by
+
+  std::size_t size = size_min;
+  std::size_t count = 0;
+
+  [[nodiscard]] static constexpr SelectionTiles of(std::size_t candidates) noexcept {
+    const std::size_t even = align_up(divide_up(candidates, most), 64);
+    const std::size_t size = even < size_min ? size_min : even;
+    return {size, divide_up(candidates, size)};
+  }
+
+  /// Returns the floats of scratch that the tiles of a KV head take, for at most `candidates`: two
+  /// sums of each query head, the place of their chosen candidates, and counts where there are
+  /// several; and what they have in common.
+  [[nodiscard]] static constexpr std::size_t floats(const KvShape& shape,
+                                                    std::size_t candidates) noexcept {
+    const std::size_t of_least_size = divide_up(candidates, size_min);
+    const std::size_t tiles = of_least_size < most ? of_least_size : most;
+    return align_up(2 + tiles * (2 * shape.group() + 2 + (tiles > 1 ? counts : 0)), 64);
+  }
+};
+
 /// Returns the floats of SelectCommon::scratch for at most `candidates` of them: [kv_heads,
-/// group + 1, candidates rounded up to 64].
+/// group + 1, candidates rounded up to 64], then [kv_heads, those of tiles].
 constexpr std::size_t selection_scratch_floats(const KvShape& shape,
                                                std::size_t candidates) noexcept {
-  return shape.kv_heads * (shape.group() + 1) * align_up(candidates, 64);
+  return shape.kv_heads * ((shape.group() + 1) * align_up(candidates, 64) +
+                           SelectionTiles::floats(shape, candidates));
 }
 
 /// Product quantisation: head_dim is cut into `subspaces` equal parts, each with 2^bits centroids.
@@ -178,11 +207,12 @@ struct PageSelect {
 };
 
 /// Returns the floats of SelectCommon::scratch for at most `tokens` candidates: per KV head the
-/// group's page scores, weights and an order, and the group's queries.
+/// group's page scores, weights and an order, the group's queries, and the tiles of pages.
 constexpr std::size_t page_scratch_floats(const KvShape& shape, const PageShape& pages,
                                           std::size_t tokens) noexcept {
-  const std::size_t row = align_up(tokens / pages.page_tokens + 2, 64);
-  return shape.kv_heads * ((shape.group() + 2) * row + shape.group() * pages.dims(shape));
+  const std::size_t most = tokens / pages.page_tokens + 2;
+  return shape.kv_heads * ((shape.group() + 2) * align_up(most, 64) +
+                           shape.group() * pages.dims(shape) + SelectionTiles::floats(shape, most));
 }
 
 /// Codes of the rest of each key, by which proposed candidates are scored again. The rest is what
