@@ -56,9 +56,9 @@ TEST(LaunchCounts, WeightsOfAttentionAreOneLaunchMore) {
   const cuda_on_host::Device device;
   const std::uint64_t before = device.counts().launches;
   testing::run(scenario.op(output.data()));
-  EXPECT_EQ(device.counts().launches - before, 2U);
+  EXPECT_EQ(device.counts().launches - before, 1U);
   testing::run(scenario.op(output.data(), ListScope::kv_head, sums.data()));
-  EXPECT_EQ(device.counts().launches - before, 5U);
+  EXPECT_EQ(device.counts().launches - before, 3U);
 }
 
 /// Launches that select among so many candidates, for a KV head of `group` query heads.

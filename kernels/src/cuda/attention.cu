@@ -2,16 +2,17 @@
 //
 // A block attends to one piece of `split` entries of one list for up to four query heads:
 // logits of all its rows, a softmax over them, the weighted sum of their values. Partial results
-// lie piece by piece in the scratch memory, [piece, query head, output | maximum | sum], and
-// another kernel merges the pieces of each head in order. Which query heads share a block, and
-// where rows lie, changes no sum.
+// lie piece by piece in the scratch memory, [piece, query head, output | maximum | sum], and the
+// block that ends last of a list's pieces merges them in order. Which query heads share a block,
+// which block ends last, and where rows lie, changes no sum.
 //
-// If weights are wanted the logits are kept, and a last kernel turns them into weights by the
+// If weights are wanted the logits are kept, and another kernel turns them into weights by the
 // maximum and the sum of all pieces.
 #include <cuda_runtime.h>
 
 #include <cmath>
 
+#include "device/attention_merge.cuh"
 #include "device/attention_piece.cuh"
 #include "device/calls.cuh"
 #include "device/choice.cuh"
@@ -30,7 +31,6 @@ constexpr unsigned threads = attention_threads;
 constexpr unsigned heads_max = attention_heads_max;
 // Short pieces: even a list of a thousand entries keeps many processors busy.
 constexpr unsigned split = attention_split_min;
-constexpr unsigned merge_threads = 128;
 
 /// How many pieces a list may have. How many it has the device knows.
 __host__ __device__ constexpr unsigned pieces_of(const DecodeAttention& op) {
@@ -84,21 +84,18 @@ struct PieceTarget {
   unsigned piece;
   bool only;
 
-  [[nodiscard]] __device__ float* partial(unsigned query_head) const {
-    const std::size_t place = static_cast<std::size_t>(piece) * op.shape.query_heads + query_head;
-    return op.scratch + place * (op.shape.head_dim + 2);
-  }
   __device__ void write(unsigned query_head, unsigned dim, float value, float sum) const {
     if (only) {
       op.output[query_head * op.shape.head_dim + dim] = sum == 0 ? 0.0F : value / sum;
     } else {
-      partial(query_head)[dim] = value;
+      partial_of(op, piece, query_head)[dim] = value;
     }
   }
   __device__ void write_sums(unsigned query_head, float maximum, float sum) const {
     if (only && op.weights.sums == nullptr) return;
-    partial(query_head)[op.shape.head_dim] = maximum;
-    partial(query_head)[op.shape.head_dim + 1] = sum;
+    float* const sums = partial_of(op, piece, query_head) + op.shape.head_dim;
+    sums[0] = maximum;
+    sums[1] = sum;
   }
 };
 
@@ -114,27 +111,28 @@ __device__ void keep_logits(const DecodeAttention& op, const PieceMemory<Element
   }
 }
 
-/// blockIdx: piece, list, call and which of the list's query heads.
+/// blockIdx: piece, list, call and which of the list's query heads. `ended` has a word for each
+/// call, list and part of its heads.
 template <typename Elements, unsigned heads, unsigned capacity>
 __global__ void __launch_bounds__(threads, attention_blocks_per_processor)
-    attend_piece(const Calls<DecodeAttention, capacity> __grid_constant__ calls) {
+    attend_piece(const Calls<DecodeAttention, capacity> __grid_constant__ calls,
+                 std::uint32_t* ended) {
   const DecodeAttention& op = calls.of_block();
-  const unsigned pieces = capacity == 1 ? gridDim.x : pieces_of(op);
-  if (blockIdx.x >= pieces) return;
   const auto dims = static_cast<unsigned>(op.shape.head_dim);
   const auto group = static_cast<unsigned>(op.shape.group());
   const PieceMemory<Elements> memory(dims, heads, split);
   const unsigned list = blockIdx.y;
+  const ListSections sections = ListSections::of(op, list);
+  const unsigned total = sections.total();
+  const unsigned pieces = total <= split ? 1 : (total + split - 1) / split;
+  if (blockIdx.x >= pieces) return;
   const bool per_query_head = op.scope == ListScope::query_head;
   const unsigned kv_head = per_query_head ? list / group : list;
   const unsigned first_head = per_query_head ? list : list * group + calls.part() * heads;
   const unsigned left = per_query_head ? 1 : group - calls.part() * heads;
   const unsigned used = left < heads ? left : heads;
-  const ListSections sections = ListSections::of(op, list);
-  const unsigned total = sections.total();
   const unsigned begin = blockIdx.x * split;
   const PieceTarget target{op, blockIdx.x, pieces == 1};
-  if (begin >= total && !target.only) return;
   const unsigned count = total - begin < split ? total - begin : split;
 
   bool is_one_whole = true;
@@ -169,6 +167,10 @@ __global__ void __launch_bounds__(threads, attention_blocks_per_processor)
     target.write_sums(first_head + threadIdx.x, memory.maxima()[threadIdx.x],
                       memory.sums()[threadIdx.x]);
   }
+  if (target.only) return;
+  const unsigned list_part = blockIdx.z * gridDim.y + list;
+  if (!ends_last(ended + list_part, pieces)) return;
+  PieceMerge<Elements>{op, memory, first_head, used, pieces}.merge();
 }
 
 /// The maximum and the sum of weights of a query head, over all pieces.
@@ -179,13 +181,15 @@ struct HeadSums {
 
 __device__ HeadSums sums_of_pieces(const DecodeAttention& op, unsigned head, unsigned pieces) {
   const auto dims = static_cast<unsigned>(op.shape.head_dim);
-  const auto partial = [&](unsigned piece) { return PieceTarget{op, piece, false}.partial(head); };
   HeadSums all{-INFINITY, 0};
-  for (unsigned p = 0; p < pieces; ++p) all.maximum = fmaxf(all.maximum, partial(p)[dims]);
   for (unsigned p = 0; p < pieces; ++p) {
+    all.maximum = fmaxf(all.maximum, partial_of(op, p, head)[dims]);
+  }
+  for (unsigned p = 0; p < pieces; ++p) {
+    const float* const sums = partial_of(op, p, head) + dims;
     // A piece without weight (all logits -inf) has nothing to add; its difference may be NaN.
-    if (partial(p)[dims + 1] == 0) continue;
-    all.sum += partial(p)[dims + 1] * expf(partial(p)[dims] - all.maximum);
+    if (sums[1] == 0) continue;
+    all.sum += sums[1] * expf(sums[0] - all.maximum);
   }
   return all;
 }
@@ -195,51 +199,6 @@ __device__ unsigned entries_of(const DecodeAttention& op, unsigned head) {
   const bool per_query_head = op.scope == ListScope::query_head;
   const unsigned list = per_query_head ? head : head / static_cast<unsigned>(op.shape.group());
   return ListSections::of(op, list).total();
-}
-
-/// Merges the pieces of one query head, in order, into its output. blockIdx: query head; z: call.
-template <unsigned capacity>
-__global__ void __launch_bounds__(merge_threads)
-    merge_pieces(const Calls<DecodeAttention, capacity> __grid_constant__ calls) {
-  __shared__ float shared[merge_threads / 32];
-  __shared__ float sums[merge_threads];  // of some pieces, and what these are multiplied by
-  __shared__ float factors[merge_threads];
-  const DecodeAttention& op = calls.of_block();
-  if (pieces_of(op) == 1) return;  // its output is there
-  const auto dims = static_cast<unsigned>(op.shape.head_dim);
-  const unsigned head = blockIdx.x;
-  const unsigned pieces = (entries_of(op, head) + split - 1) / split;
-  const auto partial = [&](unsigned piece) { return PieceTarget{op, piece, false}.partial(head); };
-  float maximum = -INFINITY;
-  for (unsigned p = threadIdx.x; p < pieces; p += merge_threads) {
-    maximum = fmaxf(maximum, partial(p)[dims]);
-  }
-  maximum = reduce_block(maximum, Maximum(), shared);
-  for (unsigned begin = 0; begin < dims; begin += merge_threads) {
-    const unsigned dim = begin + threadIdx.x;
-    float value = 0;
-    float sum = 0;
-    for (unsigned first = 0; first < pieces; first += merge_threads) {
-      __syncthreads();
-      if (first + threadIdx.x < pieces) {
-        const float* const own = partial(first + threadIdx.x);
-        sums[threadIdx.x] = own[dims + 1];
-        factors[threadIdx.x] = expf(own[dims] - maximum);
-      }
-      __syncthreads();
-      const unsigned count = pieces - first < merge_threads ? pieces - first : merge_threads;
-#pragma unroll 8
-      for (unsigned p = 0; p < count; ++p) {
-        const float own = dim < dims ? partial(first + p)[dim] : 0.0F;
-        // A piece without weight (all logits -inf) has nothing to add; its factor may be NaN.
-        if (sums[p] == 0) continue;
-        value += own * factors[p];
-        sum += sums[p] * factors[p];
-      }
-    }
-    if (dim >= dims) return;
-    op.output[static_cast<std::size_t>(head) * dims + dim] = sum == 0 ? 0.0F : value / sum;
-  }
 }
 
 /// Turns kept logits into weights, summed over the query heads of a list of them. blockIdx:
@@ -288,7 +247,7 @@ Status launch_pieces(const Calls<DecodeAttention, capacity>& calls, unsigned pie
   const dim3 grid = calls.grid(pieces, static_cast<unsigned>(lists),
                                static_cast<unsigned>((list_heads + heads - 1) / heads));
   return launch_kernel(launch, {grid, threads, memory.bytes()}, "decode_attention",
-                       attend_piece<Elements, heads, capacity>, calls);
+                       attend_piece<Elements, heads, capacity>, calls, launch.scratch);
 }
 
 template <unsigned capacity>
@@ -297,13 +256,6 @@ Status launch_pieces_of(const Calls<DecodeAttention, capacity>& calls, unsigned 
   return with_elements(calls.each[0].shape.dtype, [&](auto elements) {
     return launch_pieces<decltype(elements), heads_max>(calls, pieces, launch);
   });
-}
-
-template <unsigned capacity>
-Status launch_merge(const Calls<DecodeAttention, capacity>& calls, const Launch& launch) {
-  const dim3 grid = calls.grid(static_cast<unsigned>(calls.each[0].shape.query_heads));
-  return launch_kernel(launch, {grid, merge_threads}, "decode_attention", merge_pieces<capacity>,
-                       calls);
 }
 
 /// Launches nothing where no call has weights.
@@ -323,14 +275,21 @@ Status launch_weights(const Calls<DecodeAttention, capacity>& calls, unsigned pi
 
 Status decode_attention(std::span<const DecodeAttention> batch, const Launch& launch) {
   TERRACE_TRY(write_rests(batch, launch));
-  return launch_calls(
-      batch, with_rests_written,
-      [&]<unsigned capacity>(const Calls<DecodeAttention, capacity>& calls) -> Status {
-        const unsigned pieces = calls.largest(pieces_of);
-        TERRACE_TRY(launch_pieces_of(calls, pieces, launch));
-        if (pieces > 1) TERRACE_TRY(launch_merge(calls, launch));
-        return launch_weights(calls, pieces, launch);
-      });
+  while (!batch.empty()) {
+    // Each list and part of its query heads takes a word.
+    const std::size_t most = scratch_words / batch.front().shape.query_heads;
+    if (most == 0) return terrace::cuda::check(cudaErrorInvalidConfiguration, "decode_attention");
+    const auto some = batch.first(std::min(batch.size(), most));
+    TERRACE_TRY(launch_calls(
+        some, with_rests_written,
+        [&]<unsigned capacity>(const Calls<DecodeAttention, capacity>& calls) -> Status {
+          const unsigned pieces = calls.largest(pieces_of);
+          TERRACE_TRY(launch_pieces_of(calls, pieces, launch));
+          return launch_weights(calls, pieces, launch);
+        }));
+    batch = batch.subspan(some.size());
+  }
+  return {};
 }
 
 }  // namespace terrace::kernels::cuda

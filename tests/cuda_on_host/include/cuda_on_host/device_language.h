@@ -132,3 +132,7 @@ template <typename T>
 T __ldg(const T* address) {
   return *address;
 }
+template <typename T>
+T __ldcg(const T* address) {
+  return *address;
+}

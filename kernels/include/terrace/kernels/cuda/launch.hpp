@@ -20,7 +20,7 @@ constexpr std::size_t calls_per_launch(std::size_t bytes) noexcept {
 
 /// Words of device memory that a queue lends to its kernels, some for each call of a launch. The
 /// words are 0 between kernels: a kernel that changes a word sets it back.
-inline constexpr std::size_t scratch_words = 16 * calls_per_launch(1);
+inline constexpr std::size_t scratch_words = 64 * calls_per_launch(1);
 
 struct Launch {
   void* stream = nullptr;            ///< a cudaStream_t

@@ -91,8 +91,7 @@ namespace terrace::kernels::cuda {
 
 /// Computes attention over sinks | window | selected | pseudo-entries, in pieces of
 /// `attention_split_min` entries that are merged in order. NaN and infinities as on the host.
-/// Cost     one launch, another to merge where a list may have more than one piece, and another for
-///          weights
+/// Cost     one launch, and another for weights
 [[nodiscard]] Status decode_attention(std::span<const DecodeAttention> batch, const Launch& launch);
 
 /// Computes exact attention of many query tokens over the rows of a tile, going on from a state.
