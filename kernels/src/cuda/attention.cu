@@ -18,6 +18,7 @@
 #include "device/choice.cuh"
 #include "device/dot_rows.cuh"
 #include "device/elements.cuh"
+#include "device/last_block.cuh"
 #include "device/launch_kernel.cuh"
 #include "device/row_place.cuh"
 #include "rests.hpp"

@@ -12,6 +12,7 @@
 
 #include "device/calls.cuh"
 #include "device/digit_search.cuh"
+#include "device/last_block.cuh"
 #include "device/launch_kernel.cuh"
 #include "rests.hpp"
 #include "selection.hpp"
@@ -92,20 +93,6 @@ __global__ void __launch_bounds__(choose_threads)
   }
   std::uint32_t* const ids = call.common.ids + choice.head * call.common.id_stride;
   write_chosen(choice, all, threshold.key, {ids, threshold.ties}, memory.scan);
-}
-
-/// Returns whether the block is the last of `blocks`, which have all written what they write: it
-/// sees that. `ended` is a word that is 0 before and after.
-__device__ bool ends_last(std::uint32_t* ended, unsigned blocks, bool& shared) {
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    __threadfence();
-    shared = atomicAdd(ended, 1U) + 1 == blocks;
-    if (shared) *ended = 0;
-    __threadfence();
-  }
-  __syncthreads();
-  return shared;
 }
 
 /// The first kernel of tiles for one KV head.
@@ -190,7 +177,7 @@ __global__ void __launch_bounds__(choose_threads)
   const TileRanking<Items> ranking{choice, memory, call.notes(choice.head)};
   ranking.rank(blockIdx.x);
   std::uint32_t* const ended = ended_blocks + calls.call() * gridDim.y + blockIdx.y;
-  if (ends_last(ended, call.tiles, memory.ends_last)) ranking.finish();
+  if (ends_last(ended, call.tiles)) ranking.finish();
 }
 
 /// blockIdx: tile, KV head, call.

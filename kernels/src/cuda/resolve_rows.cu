@@ -7,6 +7,7 @@
 
 #include "device/block_scan.cuh"
 #include "device/calls.cuh"
+#include "device/last_block.cuh"
 #include "device/launch_kernel.cuh"
 #include "device/row_place.cuh"
 #include "device/row_slots.cuh"
@@ -74,16 +75,6 @@ class HeadResolver {
       if (is_missed) op_.rows[place] = staged(place);
       note_missed(place, first);
     });
-  }
-
-  /// Returns true to one thread of the block that ends last, which then publishes.
-  [[nodiscard]] __device__ bool ends_last() const {
-    __syncthreads();
-    if (threadIdx.x != 0) return false;
-    __threadfence();
-    if (atomicAdd(scratch_.ended_blocks, 1U) + 1 != gridDim.x) return false;
-    *scratch_.ended_blocks = 0;
-    return true;
   }
 
   /// Publishes how many rows were missed, and makes all entries old.
@@ -200,7 +191,7 @@ __global__ void resolve(const Calls<ResolveRows, capacity> __grid_constant__ cal
   const Scratch scratch(scratch_memory, calls.call());
   HeadResolver resolver(calls.of_block(), scratch, shared);
   resolver.resolve();
-  if (resolver.ends_last()) resolver.publish();
+  if (ends_last(scratch.ended_blocks, gridDim.x) && threadIdx.x == 0) resolver.publish();
 }
 
 }  // namespace

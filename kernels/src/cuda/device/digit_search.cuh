@@ -23,7 +23,6 @@ class DigitCounts {
     BlockScan<choose_threads>::Shared scan;
     std::uint32_t digit;
     unsigned listed;
-    bool ends_last;
   };
 
   __device__ explicit DigitCounts(Shared& shared) : shared_(shared) {}
