@@ -19,6 +19,7 @@
 #include "terrace/node/daemon_client.hpp"
 #include "terrace/offload/remote_store.hpp"
 #include "terrace/offload/store_calls.hpp"
+#include "tier_sizes.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -92,6 +93,9 @@ CheckResult check_file(const Config& config) {
   } else if (system == "tmpfs") {
     result.status = CheckStatus::warn;
     result.advice = "tmpfs is host memory: name a file on a disk";
+  } else if (const auto fault = fault_of_file_size(config)) {
+    result.status = CheckStatus::warn;
+    result.advice = *fault;
   }
   return result;
 }

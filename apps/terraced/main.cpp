@@ -22,6 +22,7 @@
 #include "terrace/node/daemon.hpp"
 #include "terrace/offload/thread.hpp"
 #include "terrace/runtime/config.hpp"
+#include "tier_sizes.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -120,6 +121,8 @@ Result<std::unique_ptr<MetricsServer>> serve_metrics(const Config& config,
 Status serve(const Options& options) {
   TERRACE_ASSIGN(const Config config, read_config(options));
   TERRACE_ASSIGN(const node::DaemonOptions daemon_settings, daemon_options(options, config));
+  const auto fault = fault_of_daemon_memory(config);
+  if (fault && !options.quiet) tell("{}", *fault);
   if (options.check) {
     if (!options.quiet) print_out("the config is valid\n");
     return flush_results();

@@ -16,6 +16,7 @@
 #include "terrace/offload/registry.hpp"
 #include "terrace/offload/tier_store.hpp"
 #include "terrace/runtime/machine_profile.hpp"
+#include "tier_sizes.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -137,6 +138,36 @@ TEST(DoctorChecks, SayWhatAFileBelowTheHostLacks) {
   const CheckResult taken = check_with("tier.nvme.path", file, "nvme");
   EXPECT_EQ(taken.status, CheckStatus::fail);
   EXPECT_NE(taken.advice.find("another process"), std::string::npos) << taken.advice;
+}
+
+/// Returns a config of sizes, given as texts; an empty one stays the default.
+Config config_of_sizes(const char* host, const char* file, const char* daemon) {
+  Config config;
+  const ConfigSource flag{ConfigOrigin::flag, "--set"};
+  const auto set = [&](std::string_view key, std::string_view text) {
+    if (!text.empty()) EXPECT_TRUE(config.set(key, text, flag)) << key;
+  };
+  set("tier.nvme.path", "/rows");
+  set("host.memory", host);
+  set("tier.nvme.bytes", file);
+  set("daemon.memory", daemon);
+  return config;
+}
+
+TEST(TierSizes, OfAFileBelowALargerHostAreAFault) {
+  EXPECT_TRUE(fault_of_file_size(config_of_sizes("2GiB", "1GiB", "")));
+  EXPECT_FALSE(fault_of_file_size(config_of_sizes("1GiB", "1GiB", "")));
+  EXPECT_FALSE(fault_of_file_size(config_of_sizes("", "1GiB", "")));
+  EXPECT_FALSE(fault_of_file_size(config_of_sizes("unlimited", "1GiB", "")));
+  Config without_file;
+  ASSERT_TRUE(without_file.set("host.memory", "1TiB", {ConfigOrigin::flag, "--set"}));
+  EXPECT_FALSE(fault_of_file_size(without_file));
+}
+
+TEST(TierSizes, OfADaemonsMemoryAboveItsFileAreAFaultWhereSomebodyAsksForIt) {
+  EXPECT_TRUE(fault_of_daemon_memory(config_of_sizes("", "1GiB", "2GiB")));
+  EXPECT_FALSE(fault_of_daemon_memory(config_of_sizes("", "1GiB", "1GiB")));
+  EXPECT_FALSE(fault_of_daemon_memory(config_of_sizes("", "1MiB", "")));
 }
 
 TEST(DoctorChecks, AskServersAndADaemonThatAreNamed) {

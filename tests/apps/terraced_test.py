@@ -209,6 +209,14 @@ class Terraced(RunsDaemons):
         (self.folder / "terraced.yaml").unlink()
         self.assertEqual(self.run_to_end("--check").returncode, 1)
 
+    def test_warns_of_more_memory_than_its_file_has(self):
+        for memory, lines in (("2MiB", 1), ("1MiB", 0)):
+            process = self.run_to_end("--check", "--set", f"tier.nvme.path={self.folder}/chunks",
+                                      "--set", "tier.nvme.bytes=1MiB",
+                                      "--set", f"daemon.memory={memory}")
+            self.assertEqual(process.returncode, 0, process.stderr)
+            self.assertEqual(process.stderr.count("tier.nvme.bytes, 1 MiB"), lines, process.stderr)
+
     def test_its_counters_are_printed(self):
         daemon = self.start()
         self.client().publish(key(1), bytes(1000))

@@ -23,6 +23,7 @@
 #include "terrace/policies/replacement.hpp"
 #include "terrace/policies/retention.hpp"
 #include "terrace/policies/retrieval.hpp"
+#include "tier_sizes.hpp"
 
 namespace terrace::apps {
 namespace {
@@ -121,6 +122,11 @@ void warn_of_long_context(const RunJob& job, bool quiet) {
       tokens, trained);
 }
 
+void warn_of_small_file(const RunJob& job, bool quiet) {
+  if (quiet) return;
+  if (const auto fault = fault_of_file_size(job.config)) warn("{}", *fault);
+}
+
 /// Warns once, about the first policy whose cache has no slot: the other policies mostly have the
 /// same fault.
 Status warn_of_no_caches(const RunJob& job, bool quiet) {
@@ -159,6 +165,7 @@ Result<int> run(const RunOptions& options) {
   TERRACE_ASSIGN(const RunJob job, prepare_job(options));
   show_model_notes(job.model, options.shared);
   warn_of_long_context(job, options.shared.quiet);
+  warn_of_small_file(job, options.shared.quiet);
   TERRACE_TRY(warn_of_no_caches(job, options.shared.quiet));
   TERRACE_ASSIGN(const auto trace, TraceRecording::open(job, options.trace_file));
   TERRACE_ASSIGN(const auto prompts, PromptRecording::open(job, options.trace_file));
