@@ -50,7 +50,7 @@ constexpr std::array metrics{
     Metric{"file.bad_places", "terrace_file_bad_places", "", "", gauge,
            "Places of the file that the disk could not read or write."},
     Metric{"file.writes", "terrace_file_writes", "", "", gauge,
-           "1 while the file is written; 0 once an error of the disk has ended writing."},
+           "1 while the file can be written; 0 once an error of the disk has ended writing."},
     Metric{"remote.", "terrace_remote_chunks_total", "event", "", counter,
            "Chunks that were written to servers, read from them, left out or dropped."},
     Metric{"memory.bytes", "terrace_memory_bytes", "", "", gauge,

@@ -45,7 +45,9 @@ std::string describe_kind(const ConfigKey& key) {
     case ConfigKind::number:
       return fmt::format("a number from {} to {}", key.low, key.high);
     case ConfigKind::size:
-      return "a size above 0 and below 16EiB such as 8GiB";
+      return fmt::format(
+          "a size {} and below 16EiB such as 8GiB",
+          key.low <= 1 ? "above 0" : "from " + format_size(static_cast<std::size_t>(key.low)));
     case ConfigKind::bandwidth:
       return "a rate above 0 and below 16EiB/s such as 25GB/s";
     case ConfigKind::duration:

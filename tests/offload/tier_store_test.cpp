@@ -117,6 +117,36 @@ TEST_F(TierStore, NamesTheSavedPagesToTheCallThatOpensTheFile) {
   EXPECT_THAT(named, ::testing::ElementsAre(saved));
 }
 
+/// Overwrites both copies of the newest pair of blocks of the journal, which begins behind the two
+/// superblocks.
+void damage_newest_records(const std::string& path) {
+  constexpr std::size_t pair = 2 * StorageFile::alignment;
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  std::string content(pair, '\0');
+  std::streamoff newest = 0;
+  for (std::streamoff at = pair; newest + static_cast<std::streamoff>(pair) >= at; at += pair) {
+    file.seekg(at);
+    file.read(content.data(), static_cast<std::streamsize>(pair));
+    if (content.find_first_not_of('\0') != std::string::npos) newest = at;
+  }
+  ASSERT_GT(newest, 0);
+  file.seekp(newest);
+  file << std::string(pair, 'x');
+}
+
+TEST_F(TierStore, SaysThatItHasLostAllPages) {
+  {
+    const auto store = open_tier_store({.path = file(), .bytes = bytes}).value();
+    EXPECT_TRUE(takes(*store, saved));
+  }
+  damage_newest_records(file());
+  const auto store = open_tier_store({.path = file(), .bytes = bytes}).value();
+  EXPECT_EQ(store->usage().pages, 0U);
+  EXPECT_GE(store->health().lost, 1U);
+  EXPECT_TRUE(takes(*store, saved));
+  EXPECT_TRUE(has(*store, saved));
+}
+
 TEST_F(TierStore, TakesTheSizeThatIsAskedForWhereItHasNoPages) {
   const std::string copy = file() + ".left";
   {

@@ -26,7 +26,7 @@ Result<std::vector<StepMember>> take_members(const terrace_step_options& options
   std::vector<StepMember> members;
   for (std::size_t i = 0; i < options.count; ++i) {
     if (options.sequences[i] == nullptr) {
-      return fail(Errc::invalid_argument, "terrace_step_begin: sequence {} is NULL", i);
+      return fail(Errc::invalid_argument, "terrace_step_begin: sequence {} is NULL or closed", i);
     }
     step.sequences.push_back(options.sequences[i]->shared);
     members.push_back({.sequence = step.sequences.back()->sequence.get(),

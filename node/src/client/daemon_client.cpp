@@ -39,7 +39,11 @@ Result<std::vector<DaemonChunk>> chunks_of(const Reply& reply,
 /// Returns the bytes of a part in a segment. Errors: that of the part; corrupt: it lies outside.
 Result<std::span<const std::byte>> bytes_of(const wire::PlacedPart& part, const Mapping* segment) {
   if (part.status != 0) {
-    return fail(wire::code_of(part.status), "the daemon could not read the part");
+    const Errc code = wire::code_of(part.status);
+    return fail(code,
+                "the daemon could not read a part of a stored prefix ({}): its tokens have "
+                "to be computed again",
+                to_string(code));
   }
   const auto all = segment == nullptr ? std::span<std::byte>{} : segment->bytes();
   if (part.offset > all.size() || part.bytes > all.size() - part.offset) {

@@ -59,6 +59,12 @@ Status Daemon::Server::prepare() {
                                 .lock = options_.lock_memory});
   TERRACE_TRY(pool_->try_out());
   node_.emplace(options_, clock_, *chunks_, *pool_, PinnedChunks(options_.pinned));
+  if (const std::uint64_t lost = chunks_->health().lost; lost > 0) {
+    node_->log(
+        fmt::format("{}: {} pages are lost, as its directory was damaged; chunks that had "
+                    "them are not found",
+                    options_.file.path, lost));
+  }
   node_->instance =
       options_.seed ^ static_cast<std::uint64_t>(steady_.now().time_since_epoch().count());
   node_->next_number = first_number;

@@ -6,8 +6,8 @@
 //   auto step = (*runtime)->begin_step(members, *compute);    // then per layer: attend; end
 //
 // It owns what sequences share: the backend, the policy, pools of blocks and host pages, and the
-// threads that cluster. Each sequence has copy queues and resident caches of its own; the queues of
-// all sequences share a few threads (docs/decisions/0005, 0071).
+// threads that cluster, queues for copies, and a few threads for their work (docs/decisions/0071).
+// Each sequence has resident caches of its own.
 #pragma once
 
 #include <memory>
@@ -41,7 +41,7 @@ class Runtime {
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
-  /// Opens an empty sequence. Close it before the runtime (~Runtime). Errors: out_of_memory.
+  /// Opens an empty sequence. Errors: out_of_memory.
   Result<std::unique_ptr<Sequence>> open_sequence();
 
   /// Opens a sequence that begins with the longest stored prefix of a query: length() says how many
