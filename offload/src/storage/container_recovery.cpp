@@ -209,6 +209,7 @@ Status Container::read_journal(const StorageFile& file, FileQueue& queue) {
 void Container::take_over(Pair pair) {
   damage_.blocks += journal_copies - pair.copies;
   if (!pair.records) {
+    ++damage_.lost;  // one page that it changed, or more
     pair.records = RecordBlock{.name = {RecordPurpose::journal, boot_mark_, next_number_},
                                .records = {{.voids_all = true}}};
   }

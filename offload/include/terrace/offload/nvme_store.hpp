@@ -64,8 +64,9 @@ struct NvmeStoreOptions {
 struct NvmeStoreState {
   /// Gets of pages or parts whose bytes were not those written, plus all pages that are `lost`.
   std::uint64_t corrupt = 0;
-  /// Pages whose records open() gave up because blocks of the directory are damaged. Pages that
-  /// were put again since their record was written are still there.
+  /// Pages whose records open() gave up because blocks of the directory are damaged; of a block
+  /// that nobody can read, one. Pages that were put again since their record was written are still
+  /// there.
   std::uint64_t lost = 0;
   /// Blocks of the directory that open() found damaged, or could not read. A block with an intact
   /// copy loses nothing.
