@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -150,6 +151,7 @@ struct Scenario {
       .sink_tokens = 4,
       .until_ready = UntilReady::wait,
       .block_tokens = 8,
+      .deadline = std::chrono::hours{1},  // a machine that is slow is no fault
   };
   offload::HostBackendOptions backend{};
   doubles::SeededScheduler* scheduler = nullptr;  ///< null = threads
