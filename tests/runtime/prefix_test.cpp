@@ -27,34 +27,14 @@ using testing::Traffic;
 using testing::prefixes::chunk_tokens;
 using testing::prefixes::expect_same_prompt_after;
 using testing::prefixes::expect_same_steps_after_closing;
+using testing::prefixes::found_by;
+using testing::prefixes::keep_prefixes;
 using testing::prefixes::kept;
 using testing::prefixes::prompt;
+using testing::prefixes::publish;
+using testing::prefixes::Shelf;
 using testing::prefixes::step_count;
 using testing::prefixes::tokens_of;
-
-/// A store that outlives runtimes, as a file does.
-struct Shelf {
-  std::shared_ptr<doubles::FaultStore> store;
-  explicit Shelf(std::size_t capacity = SIZE_MAX)
-      : store(std::make_shared<doubles::FaultStore>(std::make_unique<doubles::MemoryStore>(
-            doubles::MemoryStoreOptions{.capacity_bytes = capacity}))) {}
-};
-
-void keep_prefixes(Scenario& scenario, const Shelf& shelf, std::size_t host_bytes = SIZE_MAX) {
-  scenario.runtime.below_host = {.store = shelf.store, .host_bytes = host_bytes};
-  scenario.runtime.prefixes = {.model = "weights", .chunk_tokens = chunk_tokens};
-}
-
-/// Fills a shelf with a prompt's prefix. Returns what was done.
-PublishReport publish(const Scenario& scenario, const PrefixQuery& query) {
-  const auto runtime = scenario.open();
-  const Traffic traffic(scenario.runtime.shape, 1);
-  Drive drive(*runtime, traffic);
-  EXPECT_TRUE(drive.prefill(query.tokens.size()).has_value());
-  const Result<PublishReport> report = drive.sequence().publish(query);
-  EXPECT_TRUE(report.has_value()) << report.error().message();
-  return report.value_or(PublishReport{});
-}
 
 bool learns_of_hints(const Runtime& runtime) {
   const RetrievalTraits& traits = runtime.traits();
@@ -167,10 +147,7 @@ class PrefixStore : public ::testing::Test {
 
   /// Tokens that are found.
   [[nodiscard]] std::size_t found(const Scenario& scenario, const PrefixQuery& query) const {
-    const auto runtime = scenario.open();
-    const auto sequence = runtime->open_sequence(query);
-    EXPECT_TRUE(sequence.has_value()) << sequence.error().message();
-    return (*sequence)->length();
+    return found_by(scenario, query);
   }
   [[nodiscard]] std::size_t found(const PrefixQuery& query) const {
     return found(scenario_, query);

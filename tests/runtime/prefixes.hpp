@@ -5,10 +5,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "doubles/fault_store.hpp"
+#include "doubles/memory_store.hpp"
 #include "runtime/scenario.hpp"
 
 namespace terrace::testing::prefixes {
@@ -23,6 +26,45 @@ inline std::vector<TokenId> tokens_of(std::size_t count, std::uint32_t first = 7
   std::vector<TokenId> tokens;
   for (std::uint32_t i = 0; i < count; ++i) tokens.push_back(TokenId{first + i});
   return tokens;
+}
+
+/// A store that outlives runtimes, as a file does.
+struct Shelf {
+  doubles::MemoryStore* memory = nullptr;
+  std::shared_ptr<doubles::FaultStore> store;
+
+  explicit Shelf(std::size_t capacity = SIZE_MAX) {
+    auto inner = std::make_unique<doubles::MemoryStore>(
+        doubles::MemoryStoreOptions{.capacity_bytes = capacity});
+    memory = inner.get();
+    store = std::make_shared<doubles::FaultStore>(std::move(inner));
+  }
+};
+
+inline void keep_prefixes(Scenario& scenario, const Shelf& shelf,
+                          std::size_t host_bytes = SIZE_MAX) {
+  scenario.runtime.below_host = {.store = shelf.store, .host_bytes = host_bytes};
+  scenario.runtime.prefixes = {.model = "weights", .chunk_tokens = chunk_tokens};
+}
+
+/// Fills a shelf with a prompt's prefix. Returns what was done.
+inline PublishReport publish(const Scenario& scenario, const PrefixQuery& query,
+                             std::uint64_t seed = 1) {
+  const auto runtime = scenario.open();
+  const Traffic traffic(scenario.runtime.shape, seed);
+  Drive drive(*runtime, traffic);
+  EXPECT_TRUE(drive.prefill(query.tokens.size()).has_value());
+  const Result<PublishReport> report = drive.sequence().publish(query);
+  EXPECT_TRUE(report.has_value()) << report.error().message();
+  return report.value_or(PublishReport{});
+}
+
+/// Returns how many tokens of a query a runtime of its own finds.
+inline std::size_t found_by(const Scenario& scenario, const PrefixQuery& query) {
+  const auto runtime = scenario.open();
+  const auto sequence = runtime->open_sequence(query);
+  EXPECT_TRUE(sequence.has_value()) << sequence.error().message();
+  return (*sequence)->length();
 }
 
 /// Publishes a prompt, and returns what steps after its prefix compute.
