@@ -118,6 +118,34 @@ CacheGranularity cache_granularity(const Config& config) {
   return usual_granularity(config.text("cache.policy"));
 }
 
+/// The keys of a share of the model, and how many the shape has.
+struct ShareKeys {
+  std::string_view whole;
+  std::string_view first;
+  std::size_t count;
+};
+
+Status check_share(const ModelShare& share, const ShareKeys& keys) {
+  const std::size_t whole = share.whole == 0 ? keys.count : share.whole;
+  if (share.first <= whole && keys.count <= whole - share.first) return {};
+  return fail(Errc::invalid_argument,
+              "{} is {} and {} is {}: the shape has {}, which reach beyond the model", keys.first,
+              share.first, keys.whole, share.whole, keys.count);
+}
+
+Status check_prefixes(const PrefixOptions& prefixes, const KvShape& shape,
+                      std::size_t block_tokens) {
+  if (prefixes.model.empty()) return {};
+  if (prefixes.chunk_tokens == 0 || prefixes.chunk_tokens % block_tokens != 0) {
+    return fail(Errc::invalid_argument,
+                "tier.chunk_tokens is {}; use a multiple of kv.block_tokens, {}",
+                prefixes.chunk_tokens, block_tokens);
+  }
+  TERRACE_TRY(check_share(prefixes.kv_heads,
+                          {"tier.model_kv_heads", "tier.first_kv_head", shape.kv_heads}));
+  return check_share(prefixes.layers, {"tier.model_layers", "tier.first_layer", shape.layers});
+}
+
 CacheOptions cache_options(const Config& config) {
   const std::optional<std::size_t> tokens = config.integer_or_auto("cache.tokens");
   return {.policy = tokens == std::size_t{0} ? "none" : config.text("cache.policy"),
@@ -173,6 +201,10 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
       .model = config.text("tier.model"),
       .adapter = config.text("tier.adapter"),
       .rope = config.text("tier.rope"),
+      .kv_heads = {.whole = config.integer("tier.model_kv_heads"),
+                   .first = config.integer("tier.first_kv_head")},
+      .layers = {.whole = config.integer("tier.model_layers"),
+                 .first = config.integer("tier.first_layer")},
       .chunk_tokens = config.integer("tier.chunk_tokens"),
       .load = meaning_of<PrefixLoad>(
           config, "tier.load", {{"faster", PrefixLoad::faster}, {"always", PrefixLoad::always}}),
@@ -225,12 +257,7 @@ Status RuntimeOptions::validate() const {
     return fail(Errc::invalid_argument, "retrieval.dense_layers {}: the model has {} layers",
                 dense_layers, shape.layers);
   }
-  const bool is_whole = prefixes.chunk_tokens > 0 && prefixes.chunk_tokens % block_tokens == 0;
-  if (!prefixes.model.empty() && !is_whole) {
-    return fail(Errc::invalid_argument,
-                "tier.chunk_tokens is {}; use a multiple of kv.block_tokens, {}",
-                prefixes.chunk_tokens, block_tokens);
-  }
+  TERRACE_TRY(check_prefixes(prefixes, shape, block_tokens));
   if (host_threads == 0 || deadline <= Duration::zero()) {
     return fail(Errc::invalid_argument, "threads.host and deadline must be above zero");
   }

@@ -161,6 +161,22 @@ TEST_F(CPrefix, IsOfASaltAndOfAllSettingsThatRowsDependOn) {
   }
 }
 
+TEST_F(CPrefix, IsOfTheHeadsAndLayersThatARuntimeHas) {
+  EXPECT_EQ(publish().tokens, kept);
+  for (const char* key : {"tier.model_kv_heads", "tier.model_layers"}) {
+    EXPECT_EQ(found(open(key, "64")), 0U) << key;
+  }
+  EXPECT_EQ(found(open()), kept);
+  for (const char* key : {"tier.first_kv_head", "tier.first_layer"}) {
+    const ConfigHandle config = make_config({{"tier.model", "weights"}, {key, "1"}});
+    const terrace_shape shape = shape_of(small_shape);
+    terrace_runtime* runtime = nullptr;
+    expect_failure(terrace_runtime_open(config.get(), &shape, &runtime), TERRACE_INVALID_ARGUMENT,
+                   key);
+    EXPECT_EQ(runtime, nullptr);
+  }
+}
+
 TEST_F(CPrefix, IsNeitherKeptNorFoundWithoutAModel) {
   const RuntimeHandle runtime = open("tier.model", "");
   const QueueHandle compute = wrap_caller(runtime);

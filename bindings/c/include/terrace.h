@@ -314,7 +314,8 @@ TERRACE_API terrace_status terrace_sequence_open(terrace_runtime* runtime,
 /* Tokens that sequences begin with, whose rows and indexes the file tier.nvme.path keeps, or the
  * daemon of daemon.socket: in chunks of tier.chunk_tokens tokens, for this process and later
  * ones, with the daemon for others beside it, too. Rows are found by all that they depend on: the
- * tokens, the settings tier.model, tier.adapter and tier.rope, the shape, and the salt. */
+ * tokens, the shape, the salt, and the settings tier.model, tier.adapter, tier.rope,
+ * tier.model_kv_heads, tier.first_kv_head, tier.model_layers and tier.first_layer. */
 typedef struct terrace_prefix_query {
   size_t size;
   /* [token_count], from the sequence's first token on. A sequence needs a token after those that

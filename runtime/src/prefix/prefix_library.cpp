@@ -5,15 +5,17 @@
 namespace terrace {
 namespace {
 
-tiers::ModelSlice all_of(std::size_t count) noexcept { return {.whole = count, .count = count}; }
+tiers::ModelSlice slice_of(const ModelShare& share, std::size_t count) noexcept {
+  return {.whole = share.whole == 0 ? count : share.whole, .begin = share.first, .count = count};
+}
 
 tiers::Namespace namespace_of(const RuntimeOptions& options) {
   const KvShape& shape = options.shape;
   return {.model_fingerprint = options.prefixes.model,
           .adapter = options.prefixes.adapter,
           .kv_dtype = shape.dtype,
-          .layers = all_of(shape.layers),
-          .kv_heads = all_of(shape.kv_heads),
+          .layers = slice_of(options.prefixes.layers, shape.layers),
+          .kv_heads = slice_of(options.prefixes.kv_heads, shape.kv_heads),
           .head_dim = shape.head_dim,
           .rope = options.prefixes.rope,
           .block_tokens = options.block_tokens,

@@ -50,11 +50,20 @@ enum class PrefixLoad : std::uint8_t {
   always,
 };
 
-/// The model that rows are of. Rows of other models, adapters or shapes are never found.
+/// The KV heads, or the layers, that a runtime has of a model whose others are elsewhere, as ranks
+/// of tensor parallelism and stages of a pipeline have them: as many as its shape has.
+struct ModelShare {
+  std::size_t whole = 0;  ///< of the whole model; 0 = the shape has all of them
+  std::size_t first = 0;  ///< that the runtime has, counted from 0
+};
+
+/// The model that rows are of. Rows of other models, adapters, shapes or shares are never found.
 struct PrefixOptions {
   std::string model = {};  ///< a digest of the weights; empty = prefixes are neither kept nor found
-  std::string adapter = {};        ///< a digest of the adapter's weights; empty = no adapter
-  std::string rope = {};           ///< all parameters of RoPE, in any words
+  std::string adapter = {};  ///< a digest of the adapter's weights; empty = no adapter
+  std::string rope = {};     ///< all parameters of RoPE, in any words
+  ModelShare kv_heads = {};
+  ModelShare layers = {};
   std::size_t chunk_tokens = 256;  ///< tokens that are kept together; whole blocks
   PrefixLoad load = PrefixLoad::faster;
   RemotePrefixOptions remote = {};
