@@ -137,6 +137,11 @@ Status publish_indexes(SequenceState& state, const PrefixQuery& query, PublishRe
   SequenceParts& parts = state.parts;
   TERRACE_TRY(check(state, {.tokens = query.tokens.first(report.tokens)}));
   TERRACE_TRY(state.await_indexes());
+  if (parts.indexes.upkeep.lacks_indexes()) {
+    // The next step would build them. Kept without them, they would be built by each that follows.
+    TERRACE_TRY(parts.recovering(parts.indexes.prepare()));
+    TERRACE_TRY(state.await_indexes());
+  }
   for (const auto& layer : parts.layers) {
     TERRACE_TRY(parts.work.await(WaitReason::index, layer->index.coded));
   }
