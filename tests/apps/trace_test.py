@@ -414,8 +414,8 @@ class Tune(Traced):
 
     def test_what_was_resident_is_tuned_for_as_offloaded(self):
         resident = ("--policy", "pqcache", "--placement", "resident_first")
-        self.expect_recommended_runs("1200KiB", *resident, "--device-memory", "2MiB")
-        self.expect_recommended_runs("1200KiB", *resident)
+        self.expect_recommended_runs("1240KiB", *resident, "--device-memory", "2MiB")
+        self.expect_recommended_runs("1240KiB", *resident)
         clusters = ("--policy", "wave", "--cache-granularity", "cluster")
         self.expect_recommended_runs("1200KiB", *clusters, *resident[2:])
 
