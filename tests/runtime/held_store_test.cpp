@@ -58,7 +58,7 @@ TEST_P(StoreThatDoesNotAnswer, EndsAStepThatCanBeTakenAgain) {
   keep_prefixes(scenario, shelf, /*host_bytes=*/0);
   if (begun) scenario.runtime.below_host.store = std::make_shared<BusyStore>(shelf.store);
   if (of_prefix) publish(scenario, {.tokens = tokens});
-  scenario.runtime.deadline = std::chrono::seconds(1);
+  scenario.runtime.deadline = std::chrono::seconds(2);
   const auto runtime = scenario.open();
   const Traffic traffic(scenario.runtime.shape, 1);
   Drive drive(runtime->open_sequence({.tokens = tokens}).value(), *runtime, traffic);
