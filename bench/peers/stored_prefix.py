@@ -42,7 +42,6 @@ CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_
           "rope_theta": 500000.0, "rms_norm_eps": 1e-05}
 ROW_BYTES = 2 * 2 * 8 * 128  # of a token: key and value of each KV head
 CHUNK_TOKENS = 256           # tier.chunk_tokens
-ROUNDS = 2
 
 
 def tensors_of(config: dict) -> dict:
@@ -129,12 +128,18 @@ def rows_of_runs(runs: Runs) -> list:
     return rows
 
 
-def rows_of_readers(options: argparse.Namespace, folder: pathlib.Path) -> list:
+def readers_of(options: argparse.Namespace) -> types.SimpleNamespace:
+    """Returns what bench/peers/disk.py is asked for."""
+    return types.SimpleNamespace(
+        contenders=[one for one in disk.CONTENDERS if one.name in ("Terrace", "vLLM fs")],
+        engines=options.engines, folder=options.folder, program=disk.PROGRAM,
+        mib=ROW_BYTES * options.context >> 20, rounds=2, reads=5, batch=8, batches=8)
+
+
+def rows_of_readers(asked: types.SimpleNamespace, context: int) -> list:
     """Returns how long readers of files take for as many bytes as the kept rows have."""
-    load = disk_turns.Load(ROW_BYTES * CHUNK_TOKENS, options.context // CHUNK_TOKENS, 8, 8, 5)
-    readers = [one for one in disk.CONTENDERS if one.name in ("Terrace", "vLLM fs")]
-    asked = types.SimpleNamespace(contenders=readers, engines=options.engines, rounds=ROUNDS,
-                                  folder=folder, program=disk.PROGRAM)
+    load = disk_turns.Load(ROW_BYTES * CHUNK_TOKENS, context // CHUNK_TOKENS, asked.batch,
+                           asked.batches, asked.reads)
     found = disk.make_environments(asked)
     return [{"name": f"{row['name']} reads as many bytes", "version": row["version"],
              "bytes_read": load.bytes}
@@ -177,11 +182,11 @@ def read_options() -> argparse.Namespace:
 
 def main() -> None:
     options = read_options()
-    about = types.SimpleNamespace(mib=None, rounds=ROUNDS, reads=5, batch=8, batches=8)
-    document = disk.surroundings(about)
+    readers = readers_of(options)
+    document = disk.surroundings(readers)
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="stored-prefix-") as name:
         rows = rows_of_runs(Runs(options, pathlib.Path(name)))
-    rows += rows_of_readers(options, options.folder)
+    rows += rows_of_readers(readers, options.context)
     document["load_after"] = os.getloadavg()[0]
     for row in rows:
         if row["seconds"] is not None:

@@ -10,12 +10,12 @@
 // maximum and the sum of all pieces.
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "device/attention_merge.cuh"
 #include "device/attention_piece.cuh"
 #include "device/calls.cuh"
-#include "device/choice.cuh"
 #include "device/dot_rows.cuh"
 #include "device/elements.cuh"
 #include "device/last_block.cuh"

@@ -11,7 +11,6 @@
 #include "device/attention_piece.cuh"
 #include "device/block_scan.cuh"
 #include "terrace/core/ops.hpp"
-#include "terrace/kernels/estimate.hpp"
 
 namespace terrace::kernels::cuda {
 
