@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::size_t page_bytes = 64;
 constexpr Duration deadline = std::chrono::milliseconds{20};
+constexpr PageHandle no_page{.region = PageHandle::no_region};
 
 class Mover : public ::testing::Test {
  protected:
@@ -132,7 +133,7 @@ TEST_F(Mover, ErasesACopyThatIsReleasedWhileItIsUnderWay) {
 TEST_F(Mover, ErasesAPageWithItsLastReference) {
   PageMover::Page page = filled(1);
   mover_->demote({&page, 1});
-  mover_->share(page.stored);
+  mover_->share(page.stored, no_page);
   mover_->release(page.stored);
   EXPECT_EQ(mover_->page_count(), 1U);
   mover_->release(page.stored);
@@ -163,12 +164,94 @@ TEST_F(Mover, ReadsAdoptedPagesFromWithinALargerOne) {
   EXPECT_TRUE(pages[0].status.has_value());
   // The pages are not the mover's: they outlast it.
   for (const PageMover::Page& page : pages) {
-    pool_->release(page.host);
+    mover_->give_back(page.stored, page.host);
     mover_->release(page.stored);
   }
   EXPECT_EQ(mover_->page_count(), 0U);
   mover_.reset();
   EXPECT_EQ(calls.sizes_of({&key, 1}).value().front(), bytes.size());
+}
+
+class SharingMover : public Mover {
+ protected:
+  SharingMover() {
+    const std::vector<std::byte> bytes(page_bytes, std::byte{5});
+    EXPECT_TRUE(StoreCalls(store_, deadline).write({{.key = key_, .bytes = bytes}}).has_value());
+    for (PageMover::Page& page : pages_) page.stored = mover_->adopt({.key = key_});
+  }
+  /// Names of the same bytes.
+  std::vector<PageMover::Page> pages_{3};
+  const PageKey key_{.high = 99, .low = 1};
+};
+
+TEST_F(SharingMover, ReadsBytesOnceForAllThatHaveThem) {
+  const std::span<PageMover::Page> first(pages_.data(), 2);
+  ASSERT_TRUE(mover_->promote(first).has_value());
+  ASSERT_TRUE(mover_->promote({&pages_[2], 1}).has_value());
+  for (const PageMover::Page& page : pages_) {
+    ASSERT_TRUE(page.status.has_value());
+    EXPECT_EQ(page.host, pages_[0].host);
+    EXPECT_EQ(page.was_read, &page == pages_.data());
+  }
+  EXPECT_EQ(pool_->references(pages_[0].host), 3U);
+  expect_bytes(pages_[0].host, 5);
+}
+
+TEST_F(SharingMover, ForgetsAPageWithItsLastHolder) {
+  ASSERT_TRUE(mover_->promote(std::span(pages_).first(2)).has_value());
+  mover_->share(pages_[1].stored, pages_[1].host);  // of a third holder
+  pool_->share(pages_[1].host);
+  for (const std::size_t holder : {0U, 1U}) {
+    mover_->give_back(pages_[holder].stored, pages_[holder].host);
+    ASSERT_TRUE(mover_->promote({&pages_[2], 1}).has_value());
+    EXPECT_FALSE(pages_[2].was_read);
+    mover_->give_back(pages_[2].stored, pages_[2].host);
+  }
+  mover_->give_back(pages_[1].stored, pages_[1].host);
+  EXPECT_EQ(pool_->pages_in_use(), 0U);
+  const PageHandle other = filled(6).host;  // in the same memory
+  ASSERT_TRUE(mover_->promote({&pages_[2], 1}).has_value());
+  EXPECT_TRUE(pages_[2].was_read);
+  expect_bytes(pages_[2].host, 5);
+  expect_bytes(other, 6);
+}
+
+TEST_F(SharingMover, SharesNoPageThatMayBeWritten) {
+  ASSERT_TRUE(mover_->promote({pages_.data(), 1}).has_value());
+  mover_->keep(pages_[0].stored, pages_[0].host);
+  std::memset(pool_->resolve(pages_[0].host), 6, page_bytes);
+  ASSERT_TRUE(mover_->promote(std::span(pages_).subspan(1)).has_value());
+  EXPECT_TRUE(pages_[1].was_read);
+  expect_bytes(pages_[2].host, 5);
+  mover_->give_back(pages_[0].stored, pages_[0].host);
+  EXPECT_EQ(pool_->references(pages_[1].host), 2U) << "it is another page";
+}
+
+TEST_F(SharingMover, SaysOfAllWhoWantBytesThatTheyCouldNotBeRead) {
+  store_->arm({.verb = PageVerb::get_part, .nth = 1});
+  ASSERT_TRUE(mover_->promote(pages_).has_value());
+  for (const PageMover::Page& page : pages_) {
+    ASSERT_FALSE(page.status.has_value());
+    EXPECT_EQ(page.status.error().code, Errc::io_error);
+    EXPECT_TRUE(page.host.is_hole());
+  }
+  EXPECT_EQ(pool_->pages_in_use(), 0U);
+  ASSERT_TRUE(mover_->promote(pages_).has_value());
+  EXPECT_TRUE(pages_[2].status.has_value());
+}
+
+TEST_F(SharingMover, TakesNothingWhereRoomIsShort) {
+  ASSERT_TRUE(mover_->promote({pages_.data(), 1}).has_value());
+  PageMover::Page away = filled(1);
+  mover_->demote({&away, 1});
+  pool_->release(away.host);
+  for (int i = 0; i < 3; ++i) static_cast<void>(pool_->allocate().value());
+  std::vector<PageMover::Page> wanted{pages_[1], away};
+  const Status promoted = mover_->promote(wanted);
+  ASSERT_FALSE(promoted.has_value());
+  EXPECT_EQ(promoted.error().code, Errc::out_of_memory);
+  EXPECT_TRUE(wanted[0].host.is_hole());
+  EXPECT_EQ(pool_->references(pages_[0].host), 1U);
 }
 
 TEST_F(Mover, KeepsAPageOnTheHostThatCannotBeWritten) {
@@ -260,7 +343,7 @@ TEST_F(Mover, ReadsAdoptedPagesFromTheStoreThatTheirPlacesName) {
   expect_bytes(pages[0].host, 1);
   expect_bytes(pages[1].host, 9);
   expect_bytes(pages[2].host, 8);
-  for (const PageMover::Page& page : pages) pool_->release(page.host);
+  for (const PageMover::Page& page : pages) mover_->give_back(page.stored, page.host);
   // A store that fails fails its own pages alone.
   others->arm({.verb = PageVerb::get_part, .probability = 1});
   ASSERT_TRUE(mover_->promote(pages));

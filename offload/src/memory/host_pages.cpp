@@ -223,8 +223,8 @@ Result<std::byte*> PageTable::make_writable(std::size_t index) {
 }
 
 void PageTable::release(std::size_t index) noexcept {
-  PageHandle& page = pages_[index];
-  if (!page.is_hole()) pool_->release(std::exchange(page, {.region = PageHandle::no_region}));
+  const PageHandle page = take_out(index);
+  if (!page.is_hole()) pool_->release(page);
 }
 
 std::byte* PageTable::fill(std::size_t index, PageHandle page) noexcept {

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "resident_pages.hpp"
 #include "terrace/core/assert.hpp"
 
 namespace terrace::offload {
@@ -40,7 +41,8 @@ PageMover::PageMover(HostPagePool& pool, PageMoverOptions options)
     : pool_(pool),
       owner_(options.owner),
       make_room_(std::move(options.make_room)),
-      deadline_(options.deadline) {
+      deadline_(options.deadline),
+      resident_(std::make_unique<ResidentPages>(pool)) {
   if (options.store != nullptr) {
     calls_ = std::make_shared<StoreCalls>(std::move(options.store), options.deadline);
   }
@@ -204,6 +206,11 @@ void PageMover::await_copies(std::span<Page> pages) {
   }
 }
 
+BytesName PageMover::name_of(StoredPage page) const {
+  const StoredPlace& place = named_.at(page).place;
+  return {.key = place.key, .offset = place.offset};
+}
+
 PageMover::Named PageMover::named(StoredPage page) const {
   const std::lock_guard lock(mutex_);
   return named_.at(page);
@@ -227,30 +234,75 @@ void PageMover::add_to(std::vector<Reading>& readings, Page& page,
   reading->pages.push_back(&page);
 }
 
-Status PageMover::promote(std::span<Page> pages) {
-  tidy_up();
-  const auto held = std::make_shared<HeldPages>(pool_);
-  std::vector<Reading> readings;  // mostly one
+std::vector<PageMover::Page*> PageMover::share_resident(std::span<Page> pages) {
+  const std::lock_guard lock(mutex_);
+  std::vector<Page*> fresh;
   for (Page& page : pages) {
+    const BytesName name = name_of(page.stored);
+    const auto has_same = [&](const Page* other) { return name_of(other->stored) == name; };
+    page.status = {};
+    page.was_read = false;
+    page.host = resident_->share(name);
+    if (page.host.is_hole() && std::ranges::none_of(fresh, has_same)) fresh.push_back(&page);
+  }
+  return fresh;
+}
+
+Status PageMover::take_host_pages(std::span<Page* const> fresh, std::span<Page> pages) {
+  for (Page* const page : fresh) {
     const Result<PageHandle> host = pool_.allocate();
     if (!host) {
-      for (Page& other : pages) other.host = no_page;
+      const std::lock_guard lock(mutex_);
+      for (Page& other : pages) {
+        if (other.host.is_hole()) continue;
+        resident_->give_back(name_of(other.stored), std::exchange(other.host, no_page));
+      }
       return tl::unexpected(host.error());
     }
-    page.host = *host;
-    held->add(*host);
-    add_to(readings, page, held);
+    page->host = *host;
   }
-  // The batches give their references back, in time or not: pages that are right are the caller's.
-  for (const Page& page : pages) pool_.share(page.host);
+  return {};
+}
+
+void PageMover::share_read(std::span<Page* const> fresh, std::span<Page> pages) {
+  const std::lock_guard lock(mutex_);
+  for (Page* const page : fresh) {
+    if (page->status) {
+      page->host = resident_->note(name_of(page->stored), page->host);
+    } else {
+      pool_.release(std::exchange(page->host, no_page));
+    }
+  }
+  for (Page& page : pages) {
+    if (!page.host.is_hole() || !page.status) continue;
+    const BytesName name = name_of(page.stored);
+    const auto has_same = [&](const Page* other) { return name_of(other->stored) == name; };
+    page.status = (*std::ranges::find_if(fresh, has_same))->status;
+    if (page.status) page.host = resident_->share(name);
+  }
+}
+
+Status PageMover::promote(std::span<Page> pages) {
+  tidy_up();
+  const std::vector<Page*> fresh = share_resident(pages);
+  TERRACE_TRY(take_host_pages(fresh, pages));
+  const auto held = std::make_shared<HeldPages>(pool_);
+  std::vector<Reading> readings;  // mostly one
+  for (Page* const page : fresh) {
+    // The batch gives its reference back, in time or not.
+    pool_.share(page->host);
+    held->add(page->host);
+    add_to(readings, *page, held);
+  }
   for (Reading& reading : readings) {
     const Status carried = reading.source->carry_out(reading.batch);
     for (std::size_t i = 0; i < reading.pages.size(); ++i) {
       Page& page = *reading.pages[i];
       page.status = carried ? reading.batch.requests[i].status : carried;
-      if (!page.status) pool_.release(std::exchange(page.host, no_page));
+      page.was_read = page.status.has_value();
     }
   }
+  share_read(fresh, pages);
   return {};
 }
 
@@ -266,9 +318,20 @@ bool PageMover::is_adopted(StoredPage page) const {
   return named_.at(page).adopted;
 }
 
-void PageMover::share(StoredPage page) {
+void PageMover::give_back(StoredPage page, PageHandle host) {
+  const std::lock_guard lock(mutex_);
+  resident_->give_back(name_of(page), host);
+}
+
+void PageMover::keep(StoredPage page, PageHandle host) {
+  const std::lock_guard lock(mutex_);
+  resident_->forget(name_of(page), host);
+}
+
+void PageMover::share(StoredPage page, PageHandle host) {
   const std::lock_guard lock(mutex_);
   ++named_.at(page).references;
+  if (!host.is_hole()) resident_->add_holder(name_of(page), host);
 }
 
 void PageMover::release(StoredPage page) {

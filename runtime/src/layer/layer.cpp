@@ -95,14 +95,14 @@ Status Layer::reserve_positions(std::size_t length) {
 Result<HostRows> Layer::host_rows(std::span<const std::uint32_t> blocks) {
   HostRows kept(rows, blocks);
   if (!rows.has_mover()) return kept;
-  const std::size_t away = rows.away_pages();
+  const bool waits = rows.away_pages() > 0;
   const TimePoint begin = work_.clock().now();
   std::vector<LayerRows::Arrival> arrivals;
   rows.list_away(kept.blocks(), arrivals);
   const Status brought =
       memory_.make_room([&] { return LayerRows::bring(arrivals); }, HostRoom::pages);
-  const std::uint64_t read = (away - rows.away_pages()) * plan_.block_bytes();
-  if (away > 0) work_.count_wait(WaitReason::rows, begin);
+  const std::uint64_t read = LayerRows::count_read(arrivals) * plan_.block_bytes();
+  if (waits) work_.count_wait(WaitReason::rows, begin);
   if (read > 0) memory_.host.note_read(read, begin, work_.clock().now());
   work_.counters.store.read += read;
   if (brought) return kept;

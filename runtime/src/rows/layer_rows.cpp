@@ -43,7 +43,10 @@ void LayerRows::trim(std::size_t blocks) {
 }
 
 void LayerRows::forget_pages_from(std::size_t block) {
-  for (std::size_t i = block; i < stored_.size(); ++i) forget_stored(i);
+  for (std::size_t i = block; i < stored_.size(); ++i) {
+    leave_host(i);
+    forget_stored(i);
+  }
   const std::size_t kept = std::min(block, stored_.size());
   stored_.resize(kept);
   keepers_.resize(kept);
@@ -54,11 +57,23 @@ void LayerRows::forget_pages_from(std::size_t block) {
 void LayerRows::forget_stored(std::size_t block) {
   next_copied_ = std::min(next_copied_, block);
   if (block >= stored_.size() || stored_[block] == offload::StoredPage::none) return;
-  if (is_away(block)) --away_;
+  if (is_away(block)) {
+    --away_;
+  } else {
+    mover_->keep(stored_[block], pages_.pages()[block]);
+  }
   mover_->release(std::exchange(stored_[block], offload::StoredPage::none));
 }
 
+void LayerRows::leave_host(std::size_t block) {
+  if (stored_[block] == offload::StoredPage::none || is_away(block)) return;
+  mover_->give_back(stored_[block], pages_.take_out(block));
+  host_.set(block, nullptr);
+  ++away_;
+}
+
 void LayerRows::drop_page(std::size_t block) {
+  if (block < stored_.size()) leave_host(block);
   forget_stored(block);
   pages_.release(block);
   host_.set(block, nullptr);
@@ -98,8 +113,9 @@ Status LayerRows::share(const LayerRows& other) {
   pages_ = other.pages_.fork();
   stored_ = other.stored_;
   away_ = other.away_;
-  for (const offload::StoredPage page : stored_) {
-    if (page != offload::StoredPage::none) mover_->share(page);
+  for (std::size_t block = 0; block < stored_.size(); ++block) {
+    if (stored_[block] == offload::StoredPage::none) continue;
+    mover_->share(stored_[block], pages_.pages()[block]);
   }
   keepers_.resize(stored_.size());
   wanted_ = other.wanted_;
@@ -161,6 +177,7 @@ Status LayerRows::bring_batch(std::span<Arrival* const> arrivals) {
   for (std::size_t i = 0; i < pages.size(); ++i) {
     Arrival& one = *arrivals[i];
     one.status = pages[i].status;
+    one.was_read = pages[i].was_read;
     if (one.status) {
       one.rows->host_.set(one.block, one.rows->pages_.fill(one.block, pages[i].host));
       --one.rows->away_;
@@ -224,9 +241,7 @@ Result<LayerRows::Departure> LayerRows::send_away(std::span<const IdlePage> page
     const auto before = std::exchange(rows.stored_[block], moved[i].stored);
     if (!moved[i].status) continue;
     if (before != moved[i].stored) ++departure.written;
-    rows.pages_.release(block);
-    rows.host_.set(block, nullptr);
-    ++rows.away_;
+    rows.leave_host(block);
     ++departure.left;
   }
   if (departure.left == 0) return tl::unexpected(moved.front().status.error());

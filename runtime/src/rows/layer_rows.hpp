@@ -5,6 +5,7 @@
 // Until work is enqueued, HostRows pins the pages that the work will read.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -81,17 +82,22 @@ class LayerRows {
   struct Arrival {
     LayerRows* rows = nullptr;
     std::uint32_t block = 0;
-    Status status = {};  ///< the store's error, if the block was asked for and has not come
+    Status status = {};     ///< the store's error, if the block was asked for and has not come
+    bool was_read = false;  ///< it has come from the store; else another sequence had it here
 
     [[nodiscard]] bool has_come() const noexcept { return !rows->is_away(block); }
   };
   /// Notes that blocks are wanted, and adds those that are away, each once.
   void list_away(std::span<const std::uint32_t> blocks, std::vector<Arrival>& arrivals);
   /// Reads the blocks that have not come, which are of layers of one runtime, in as few batches as
-  /// they make. Errors: out_of_memory naming host.memory; that of the first block that has failed.
-  /// Batches behind an error are not read. Blocks that have come stay, and those that have not are
-  /// away as before.
+  /// they make. Blocks that another sequence has on the host are shared. Errors: out_of_memory
+  /// naming host.memory; that of the first block that has failed. Batches behind an error are not
+  /// read. Blocks that have come stay, and those that have not are away as before.
   static Status bring(std::span<Arrival> arrivals);
+  /// Returns how many of them were read.
+  [[nodiscard]] static std::uint64_t count_read(std::span<const Arrival> arrivals) noexcept {
+    return static_cast<std::uint64_t>(std::ranges::count(arrivals, true, &Arrival::was_read));
+  }
 
   /// The first block with rows that the store could not give back, or the first of its chunk; once
   /// the lease of adopted blocks has ended, the first of them that is away; none where all rows can
@@ -203,6 +209,8 @@ class LayerRows {
   /// Notes that the store did not give a block back, and has its chunk dropped, if it is adopted.
   void note_lost(std::uint32_t block, const Error& why);
   void forget_pages_from(std::size_t block);
+  /// A block that the store has is there alone, as far as this sequence goes.
+  void leave_host(std::size_t block);
   [[nodiscard]] BlockTable table(std::byte* const* blocks) const noexcept;
   [[nodiscard]] StoreRows store_of(const KvTensors& source, TokenRange all, TokenRange some,
                                    Tier tier) const noexcept;

@@ -145,9 +145,8 @@ Status Participant::note_arrivals(std::span<const LayerRows::Arrival> arrivals, 
   for (const LayerRows::Arrival& one : arrivals) {
     if (one.rows != &layer_->rows) continue;
     waited = true;
-    if (one.has_come()) {
-      work_.counters.store.read += plan_.block_bytes();
-    } else {
+    if (one.was_read) work_.counters.store.read += plan_.block_bytes();
+    if (!one.has_come()) {
       lacks_rows_ = true;
       if (first) first = one.status;
     }

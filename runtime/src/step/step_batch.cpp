@@ -150,8 +150,7 @@ Status StepBatch::bring(std::span<Member* const> members) {
   const SequenceMemory& memory = members.front()->participant->memory();
   const Status brought =
       memory.make_room([&] { return LayerRows::bring(arrivals_); }, HostRoom::pages);
-  const auto come = std::ranges::count_if(arrivals_, &LayerRows::Arrival::has_come);
-  memory.host.note_read(static_cast<std::uint64_t>(come) * runtime_.plan.block_bytes(), begin,
+  memory.host.note_read(LayerRows::count_read(arrivals_) * runtime_.plan.block_bytes(), begin,
                         runtime_.backend->clock().now());
   for (Member* const one : members) {
     if (!one->status) continue;

@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "terrace/core/backend.hpp"
@@ -130,6 +131,11 @@ class PageTable {
 
   /// Gives a page back out of the middle: a hole stays, which must not be read or written.
   void release(std::size_t index) noexcept;
+
+  /// Takes a page out of the middle, with its reference: a hole stays.
+  [[nodiscard]] PageHandle take_out(std::size_t index) noexcept {
+    return std::exchange(pages_[index], no_page);
+  }
 
   /// Fills a hole with a page, whose reference becomes the table's. Returns its memory.
   std::byte* fill(std::size_t index, PageHandle page) noexcept;

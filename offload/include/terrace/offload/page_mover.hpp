@@ -12,6 +12,10 @@
 // A page in the store has a key of its own, which is never used again, and is counted like a page
 // of the pool: the last release() erases it. An adopted page is somebody else's, in this store or
 // in another one, and stays.
+//
+// A page that promote() has brought is shared: a caller that asks for the same bytes while another
+// one has them on the host gets the same page, without a read. So a page that has a name goes back,
+// or loses the name, through the mover: give_back(), keep().
 #pragma once
 
 #include <cstdint>
@@ -27,6 +31,9 @@
 #include "terrace/offload/store_calls.hpp"
 
 namespace terrace::offload {
+
+class ResidentPages;
+struct BytesName;
 
 /// Names a page in a mover's store.
 enum class StoredPage : std::uint64_t { none = 0 };
@@ -55,6 +62,7 @@ class PageMover {
   struct Page {
     PageHandle host{.region = PageHandle::no_region};
     StoredPage stored = StoredPage::none;
+    bool was_read = false;  ///< promote() has read it: it was not on the host yet
     Status status;
   };
 
@@ -83,7 +91,8 @@ class PageMover {
   /// Pages of copies that are under way.
   [[nodiscard]] std::size_t copies_under_way();
 
-  /// Reads pages of the store into pages of the pool, one reference each. The store keeps them.
+  /// Reads pages of the store into pages of the pool, or finds them there, one reference each. They
+  /// are not to be written. The store keeps them.
   /// Errors: out_of_memory of the pool, and no page is read. Errors of each page: those of the
   /// store; not_ready past the deadline. A page that failed has no host page.
   Status promote(std::span<Page> pages);
@@ -98,8 +107,14 @@ class PageMover {
   /// Whether it was adopted.
   [[nodiscard]] bool is_adopted(StoredPage page) const;
 
-  /// Adds a reference.
-  void share(StoredPage page);
+  /// Gives a page of the pool back that has the bytes of a page in the store.
+  void give_back(StoredPage page, PageHandle host);
+  /// A page of the pool goes on without the store's, and may be written: nobody shares it from now
+  /// on.
+  void keep(StoredPage page, PageHandle host);
+
+  /// Adds a reference, of one who shares the page of the pool, too; a hole if there is none.
+  void share(StoredPage page, PageHandle host);
   /// Takes a reference away; the last one erases the page, unless it was adopted.
   void release(StoredPage page);
 
@@ -128,6 +143,16 @@ class PageMover {
     return {.high = owner_, .low = static_cast<std::uint64_t>(page)};
   }
   [[nodiscard]] Named named(StoredPage page) const;
+  /// With the mutex held.
+  [[nodiscard]] BytesName name_of(StoredPage page) const;
+  /// Has pages share what is on the host already. Returns the others, those with the same bytes
+  /// once.
+  std::vector<Page*> share_resident(std::span<Page> pages);
+  /// Takes new pages of the pool for `fresh` ones. Errors: out_of_memory; none of `pages` has a
+  /// page of the pool then.
+  Status take_host_pages(std::span<Page* const> fresh, std::span<Page> pages);
+  /// Has all that want the bytes of pages that were read share these.
+  void share_read(std::span<Page* const> fresh, std::span<Page> pages);
   /// Adds a page to those of its source.
   void add_to(std::vector<Reading>& readings, Page& page, const std::shared_ptr<HeldPages>& held);
   /// Names the pages that the store does not have, and returns them.
@@ -152,8 +177,9 @@ class PageMover {
   mutable std::mutex mutex_;
   std::uint64_t last_ = 0;
   std::unordered_map<StoredPage, Named> named_;
-  std::vector<PageKey> unnamed_;       ///< to be erased
-  std::vector<Copies> copies_;         ///< under way
+  std::vector<PageKey> unnamed_;  ///< to be erased
+  std::vector<Copies> copies_;    ///< under way
+  std::unique_ptr<ResidentPages> resident_;
   std::shared_ptr<StoreCalls> calls_;  ///< null = no store
 };
 
