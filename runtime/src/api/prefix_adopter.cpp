@@ -113,12 +113,12 @@ Result<std::optional<tiers::LeasedChunk>> find_indexes(PrefixLibrary& library,
   return library.chunks().find_last(prefix.names.request(keys, now));
 }
 
-/// Without indexes, with damaged ones, or with a keeper that does not answer, the next step builds
-/// them of the rows.
-Status adopt_indexes(SequenceParts& parts, PrefixLibrary& library, const FoundPrefix& prefix) {
-  if (parts.plan.layout.empty()) return {};
+/// Returns how many tokens have indexes now, from the front. Without any, with damaged ones, or
+/// with a keeper that does not answer, the next step builds them of the rows.
+Result<std::size_t> adopt_indexes(SequenceParts& parts, PrefixLibrary& library,
+                                  const FoundPrefix& prefix) {
   const auto asked = find_indexes(library, prefix, parts.work.clock().now());
-  if (!asked || !*asked) return {};
+  if (!asked || !*asked) return 0;
   const tiers::LeasedChunk& found = **asked;
   tiers::HeldChunks& held = *found.lease.held();
   const Status read = read_indexes(held, found.manifest,
@@ -128,18 +128,23 @@ Status adopt_indexes(SequenceParts& parts, PrefixLibrary& library, const FoundPr
                                    parts.layers);
   if (read) {
     parts.work.counters.store.read += found.manifest.bytes();
-    return {};
+    return found.manifest.tokens();
   }
-  if (read.error().code == Errc::out_of_memory) return read;
+  if (read.error().code == Errc::out_of_memory) return tl::unexpected(read.error());
   held.drop(found.manifest.chunk(), read.error());
-  return {};
+  return 0;
 }
 
 Status begin_with(SequenceState& state, PrefixLibrary& library, const FoundPrefix& prefix) {
   SequenceParts& parts = state.parts;
+  const std::size_t tokens = prefix.names.tokens_of(prefix.chunks() - 1).end;
   TERRACE_TRY(adopt_rows(parts, library.chunk_tokens(), prefix));
-  parts.progress.begin_with_prefix(prefix.names.tokens_of(prefix.chunks() - 1).end);
-  TERRACE_TRY(adopt_indexes(parts, library, prefix));
+  parts.progress.begin_with_prefix(tokens);
+  if (!parts.plan.layout.empty()) {
+    TERRACE_ASSIGN(const std::size_t indexed, adopt_indexes(parts, library, prefix));
+    const bool has_tail = tokens % library.chunk_tokens() != 0;
+    if (indexed < tokens && !has_tail) state.unindexed_prefix = tokens;
+  }
   parts.work.journal.note_loss();
   return state.resume();
 }

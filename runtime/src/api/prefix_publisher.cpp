@@ -133,9 +133,11 @@ Result<PublishReport> publish_rows(SequenceState& state, const PrefixQuery& quer
   return report;
 }
 
-Status publish_indexes(SequenceState& state, const PrefixQuery& query, PublishReport& report) {
+Result<bool> publish_indexes(SequenceState& state, const PrefixQuery& query,
+                             PublishReport& report) {
   SequenceParts& parts = state.parts;
-  TERRACE_TRY(check(state, {.tokens = query.tokens.first(report.tokens)}));
+  const std::size_t length = parts.progress.length();
+  TERRACE_TRY(check(state, {.tokens = query.tokens.first(length)}));
   TERRACE_TRY(state.await_indexes());
   if (parts.indexes.upkeep.lacks_indexes()) {
     // The next step would build them. Kept without them, they would be built by each that follows.
@@ -147,16 +149,15 @@ Status publish_indexes(SequenceState& state, const PrefixQuery& query, PublishRe
   }
   PrefixLibrary& library = *state.runtime().prefixes;
   TERRACE_ASSIGN(PrefixNames names, library.names_of(query));
-  names.keep_first(divide_up(report.tokens, library.chunk_tokens()));
+  names.keep_first(divide_up(length, library.chunk_tokens()));
   // Indexes make no room among the rows that they are of.
   TERRACE_ASSIGN(tiers::ChunkLease lease,
                  library.chunks().lease(names.request(names.chunks, parts.work.clock().now())));
-  NewChunk chunk{.tokens = report.tokens, .parts = write_indexes(parts.plan.layout, parts.layers)};
+  NewChunk chunk{.tokens = length, .parts = write_indexes(parts.plan.layout, parts.layers)};
   TERRACE_ASSIGN(chunk.key, library.index_key(names.chunks.back()));
   TERRACE_ASSIGN(const tiers::Published published,
                  publish({library, names, lease}, std::move(chunk), parts.work, report));
-  report.indexed = published != tiers::Published::under_way;
-  return {};
+  return published != tiers::Published::under_way;
 }
 
 }  // namespace terrace

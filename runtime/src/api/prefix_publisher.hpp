@@ -12,8 +12,10 @@ namespace terrace {
 ///          than the sequence has; those of the store, where chunks before stay published
 Result<PublishReport> publish_rows(SequenceState& state, const PrefixQuery& query);
 
-/// Writes the indexes of a sequence that ends where `report` says that the prefix does.
+/// Writes the indexes of a sequence, which ends where a published prefix of the query does, and
+/// counts them in `report`. Returns whether the store has them: another one may be writing them.
+///
 /// Errors   as publish_rows(), those of building
-Status publish_indexes(SequenceState& state, const PrefixQuery& query, PublishReport& report);
+Result<bool> publish_indexes(SequenceState& state, const PrefixQuery& query, PublishReport& report);
 
 }  // namespace terrace

@@ -1,6 +1,7 @@
 #include "terrace/runtime/sequence.hpp"
 
 #include <type_traits>
+#include <utility>
 
 #include "prefix_publisher.hpp"
 #include "sequence_state.hpp"
@@ -64,23 +65,29 @@ Result<std::unique_ptr<Sequence>> Sequence::fork() {
 Result<PublishReport> Sequence::publish(const PrefixQuery& query) {
   TERRACE_ASSIGN(PublishReport report,
                  call(*state_, "publish", [&] { return publish_rows(*state_, query); }));
-  if (report.tokens == 0 || report.indexed) return report;
   const auto write_indexes_of = [&](Sequence& sequence) {
     return call(*sequence.state_, "publish",
                 [&] { return publish_indexes(*sequence.state_, query, report); });
   };
-  if (length() == report.tokens) {
-    TERRACE_TRY(write_indexes_of(*this));
-    return report;
-  }
-  const auto write_indexes_of_twin = [&]() -> Status {
+  const auto write_indexes_of_twin = [&](std::size_t end) -> Result<bool> {
     TERRACE_ASSIGN(const auto twin, fork());
-    TERRACE_TRY(twin->truncate(report.tokens));
+    TERRACE_TRY(twin->truncate(end));
     return write_indexes_of(*twin);
   };
-  const Status written = write_indexes_of_twin();
-  if (written || written.error().code == Errc::out_of_memory) return report;
-  return tl::unexpected(written.error());
+  const auto write_indexes_at = [&](std::size_t end) -> Result<bool> {
+    if (length() == end) return write_indexes_of(*this);
+    const Result<bool> written = write_indexes_of_twin(end);
+    if (!written && written.error().code == Errc::out_of_memory) return false;
+    return written;
+  };
+  if (report.tokens > 0 && !report.indexed) {
+    TERRACE_ASSIGN(report.indexed, write_indexes_at(report.tokens));
+  }
+  const std::size_t begun_with = std::exchange(state_->unindexed_prefix, 0);
+  if (begun_with > 0 && begun_with < report.tokens) {
+    TERRACE_TRY(write_indexes_at(begun_with).map([](bool) {}));
+  }
+  return report;
 }
 
 std::size_t Sequence::readable_tokens() const {

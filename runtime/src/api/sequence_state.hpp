@@ -22,6 +22,9 @@ class SequenceState final : public MemoryHolder {
  public:
   SequenceParts parts;
   Participant participant{parts, mutex};
+  /// Tokens of the stored prefix that the sequence began with, in whole chunks, if the store did
+  /// not have the indexes at its end: publishing writes them, for others that go on from there.
+  std::size_t unindexed_prefix = 0;
 
   Status begin_prompt(std::size_t tokens);
   /// No more tokens of a prompt under way will come.

@@ -84,8 +84,9 @@ class Sequence {
 
   /// Keeps the first tokens of the sequence as a prefix that others find
   /// (Runtime::open_sequence), also in later processes: rows of whole chunks that the store lacks,
-  /// and the indexes at their end. Where the sequence has more tokens than that, a fork cut to that
-  /// length gives the indexes, as far as there is memory for it.
+  /// and the indexes at their end. Where the sequence began with a part of them that had no
+  /// indexes, the indexes of that part, too: others go on from there. Indexes of fewer tokens than
+  /// length() are those of a fork that is cut, as far as there is memory for it.
   ///
   /// Order    returns when all of it is in the store
   /// Errors   unsupported: prefixes are not kept (RuntimeOptions::prefixes); invalid_argument: not
