@@ -1,5 +1,6 @@
 // Prefixes in a small store under random operations of several tenants: each look-up is counted in
-// one way, sequences have the rows that they began with, and nothing is left in the end.
+// one way, sequences have the rows that they began with and compute what they would without a
+// store, and nothing is left in the end.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,6 +36,15 @@ struct Family {
   std::string salt;
   std::vector<TokenId> tokens;
   Traffic traffic;
+
+  /// Returns one that is the same before `position`, and another one from there on.
+  [[nodiscard]] Family branch(std::size_t position, std::uint32_t number) const {
+    Family other{salt, tokens, traffic.branch(position, 1'000 + number)};
+    for (std::size_t i = position; i < tokens.size(); ++i) {
+      other.tokens[i] = TokenId{100'000 + number};
+    }
+    return other;
+  }
 };
 
 Family family_of(std::size_t number, const KvShape& shape) {
@@ -50,13 +60,18 @@ class Life {
  public:
   explicit Life(std::uint64_t seed) : rng_(seed) {
     scenario_.runtime.policy = rng_.below(2) == 0 ? "streaming" : "pqcache";
+    constexpr std::array<std::size_t, 3> host_bytes{0, 30'000, SIZE_MAX};
     scenario_.runtime.below_host = {.store = store_,
-                                    .host_bytes = rng_.below(2) == 0 ? 0 : SIZE_MAX};
+                                    .host_bytes = host_bytes[rng_.below(host_bytes.size())]};
     scenario_.runtime.prefixes = {.model = "weights", .chunk_tokens = chunk_tokens};
     for (std::size_t i = 0; i < families; ++i) {
       families_.push_back(family_of(i, scenario_.runtime.shape));
     }
     runtime_ = scenario_.open();
+    Scenario without_store = scenario_;
+    without_store.runtime.below_host = {};
+    without_store.runtime.prefixes = {};
+    reference_ = without_store.open();
   }
 
   void run(std::size_t steps) {
@@ -77,12 +92,13 @@ class Life {
 
  private:
   struct Live {
-    std::size_t family = 0;
+    std::size_t number = 0;  ///< of the family that it began with
+    std::unique_ptr<Family> family;
     std::unique_ptr<Drive> drive;
   };
 
   void do_one() {
-    switch (rng_.below(8)) {
+    switch (rng_.below(10)) {
       case 0:
       case 1:
       case 2:
@@ -94,6 +110,10 @@ class Life {
         return fork_or_close();
       case 6:
         return check_rows();
+      case 7:
+        return change_course();
+      case 8:
+        return check_step();
       default:
         return disturb();
     }
@@ -117,7 +137,9 @@ class Life {
 
   void open() {
     if (live_.size() == sequences_max) close_one();
-    const std::size_t number = rng_.below(families);
+    // Mostly the prefix of another one, so that they share pages.
+    const bool is_shared = !live_.empty() && rng_.below(3) > 0;
+    const std::size_t number = is_shared ? any().number : rng_.below(families);
     const Family& family = families_[number];
     const std::size_t asked = rng_.below(length_max + 1);
     maybe_arm();
@@ -136,19 +158,23 @@ class Life {
     }
     expected_.tokens_asked += asked;
     expected_.tokens_found += length;
-    auto drive = std::make_unique<Drive>(std::move(*opened), *runtime_, family.traffic);
-    if (length > 0) {
-      const Status done = drive->steps(1);
-      ASSERT_TRUE(done.has_value()) << done.error().message();
-    }
-    live_.push_back({.family = number, .drive = std::move(drive)});
+    add(number, family, std::move(*opened));
+    if (length == 0) return;
+    const Status done = live_.back().drive->steps(1);
+    ASSERT_TRUE(done.has_value()) << done.error().message();
+  }
+
+  void add(std::size_t number, const Family& family, std::unique_ptr<Sequence> sequence) {
+    Live live{.number = number, .family = std::make_unique<Family>(family), .drive = nullptr};
+    live.drive = std::make_unique<Drive>(std::move(sequence), *runtime_, live.family->traffic);
+    live_.push_back(std::move(live));
   }
 
   void publish() {
     if (live_.empty()) return;
     const Live& live = any();
     Drive& drive = *live.drive;
-    const Family& family = families_[live.family];
+    const Family& family = *live.family;
     const std::size_t length = std::min(length_max, drive.sequence().length() + rng_.below(100));
     if (length > drive.sequence().length()) {
       const Status given = drive.prefill(length);
@@ -170,10 +196,36 @@ class Life {
     const Live& live = any();
     auto twin = live.drive->sequence().fork();
     ASSERT_TRUE(twin.has_value()) << twin.error().message();
-    const std::size_t family = live.family;
-    live_.push_back(
-        {.family = family,
-         .drive = std::make_unique<Drive>(std::move(*twin), *runtime_, families_[family].traffic)});
+    add(live.number, Family(*live.family), std::move(*twin));
+  }
+
+  /// Has a fork of a sequence be cut, and go on in another way.
+  void change_course() {
+    if (live_.empty() || live_.size() == sequences_max) return;
+    const Live& live = any();
+    const std::size_t length = live.drive->sequence().length();
+    if (length < 2) return;
+    const std::size_t cut = 1 + rng_.below(length - 1);
+    auto twin = live.drive->sequence().fork();
+    ASSERT_TRUE(twin.has_value()) << twin.error().message();
+    ASSERT_TRUE((*twin)->truncate(cut).has_value());
+    add(live.number, live.family->branch(cut, ++branches_), std::move(*twin));
+    const Status given = live_.back().drive->prefill(std::min(length_max, cut + rng_.below(60)));
+    ASSERT_TRUE(given.has_value()) << given.error().message();
+  }
+
+  /// A policy without an index has the same outputs as without a store.
+  void check_step() {
+    if (live_.empty() || scenario_.runtime.policy != "streaming") return;
+    const Live& live = any();
+    Drive& drive = *live.drive;
+    const std::size_t length = drive.sequence().length();
+    if (length == 0 || length >= length_max) return;
+    Drive alone(*reference_, live.family->traffic);
+    ASSERT_TRUE(alone.prefill(length).has_value());
+    ASSERT_TRUE(alone.steps(1).has_value());
+    ASSERT_TRUE(drive.steps(1).has_value());
+    ASSERT_TRUE(drive.outputs().back() == alone.outputs().back());
   }
 
   void check_rows() {
@@ -188,7 +240,7 @@ class Life {
       return;
     }
     const bool is_read =
-        std::ranges::any_of(live_, [&](const Live& live) { return live.family == number; });
+        std::ranges::any_of(live_, [&](const Live& live) { return live.number == number; });
     const auto keys = keys_of(families_[number]);
     const tiers::ChunkKey& key = keys[rng_.below(keys.size())];
     if (is_read) return;
@@ -229,6 +281,8 @@ class Life {
           doubles::MemoryStoreOptions{.capacity_bytes = 150'000}));
   std::vector<Family> families_;
   std::unique_ptr<Runtime> runtime_;
+  std::unique_ptr<Runtime> reference_;
+  std::uint32_t branches_ = 0;
   std::vector<Live> live_;
   PrefixCounters expected_;
   PrefixCounters seen_;
@@ -239,7 +293,7 @@ class Life {
 TEST(PrefixFuzz, CountsAddUpAndRowsAreThoseOfTheTokens) {
   constexpr std::uint64_t steps_of_life = 250;
   const std::uint64_t seed = fuzz_seed(1);
-  const std::uint64_t steps = std::min<std::uint64_t>(fuzz_steps(), 4'000);
+  const std::uint64_t steps = std::clamp<std::uint64_t>(fuzz_steps() / 2, 1'000, 100'000);
   PrefixCounters seen;
   for (std::uint64_t step = 0; step < steps; step += steps_of_life) {
     SCOPED_TRACE(replay(seed, step));
@@ -253,7 +307,7 @@ TEST(PrefixFuzz, CountsAddUpAndRowsAreThoseOfTheTokens) {
     seen.misses.late += life.seen().misses.late;
     seen.chunks_evicted += life.seen().chunks_evicted;
   }
-  if (steps < 1000) return;  // too few to have seen all
+  if (steps < 4'000) return;  // too few to have seen all
   EXPECT_GT(std::min({seen.hits, seen.partial, seen.misses.never_stored, seen.misses.evicted,
                       seen.misses.corrupt, seen.misses.late, seen.chunks_evicted}),
             0U);
