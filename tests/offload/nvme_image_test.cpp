@@ -377,6 +377,51 @@ TEST_F(NvmeImageTest, WritesNoMoreWhereNoPlaceTakesAPage) {
   EXPECT_FALSE(store->health().writes);
 }
 
+/// The same few calls, which end at the first write, at the second one, and so on.
+TEST_F(NvmeImageTest, HasAfterTheEndAtEachWriteInTurnWhatWasPutBefore) {
+  constexpr std::uint64_t keys = 6;
+  constexpr std::uint64_t calls = 30;
+  const std::vector<std::byte> empty = image_.copy();
+  std::size_t ends = 0;
+  for (bool ended = true; ended; ++ends) {
+    SCOPED_TRACE(ends);
+    image_.restore(empty);
+    image_.end_with_write(1 + ends);
+    std::array<std::vector<std::uint64_t>, keys> allowed;  // versions; 0 = no page
+    allowed.fill({0});
+    {
+      const auto store = open_image();
+      for (std::uint64_t call = 0; call < calls && !image_.has_ended(); ++call) {
+        const std::uint64_t key = call * call % keys;
+        const bool erases = call % 5 == 4;
+        static_cast<void>(erases ? erase(*store, key) : put(*store, key, 1 + call));
+        if (!image_.has_ended()) allowed[key].clear();
+        allowed[key].push_back(erases ? 0 : 1 + call);
+      }
+    }
+    ended = image_.has_ended();
+    image_.revive();
+    const auto store = open_image();
+    std::uint64_t pages = 0;
+    std::uint64_t bytes = 0;
+    for (std::uint64_t key = 0; key < keys; ++key) {
+      const auto found = get(*store, key);
+      const auto is_found = [&](std::uint64_t version) {
+        return found ? version != 0 && *found == content(key, version) : version == 0;
+      };
+      ASSERT_TRUE(std::ranges::any_of(allowed[key], is_found)) << "page " << key;
+      if (!found) continue;
+      ++pages;
+      bytes += found->size();
+    }
+    EXPECT_EQ(store->usage().pages, pages);
+    EXPECT_EQ(store->usage().page_bytes, bytes);
+    EXPECT_EQ(store->usage().reserved_bytes, 0U);
+    EXPECT_EQ(store->state().lost, 0U);
+  }
+  EXPECT_GT(ends, calls) << "each call writes";
+}
+
 /// Lives that end in the middle of a write. Pages that were put before are there; those under way
 /// may be, whole.
 TEST_F(NvmeImageTest, HasAfterAnyEndWhatWasPutBefore) {

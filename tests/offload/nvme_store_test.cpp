@@ -485,7 +485,8 @@ class PuttingProcess {
 TEST_F(NvmeStoreTest, HasWhatWasPutBeforeItsProcessWasKilled) {
   const std::uint64_t seed = fuzz_seed(9);
   Rng rng(seed);
-  for (std::uint64_t round = 0; round < 10; ++round) {
+  const auto rounds = std::clamp<std::uint64_t>(fuzz_steps() / 1'000, 10, 200);
+  for (std::uint64_t round = 0; round < rounds; ++round) {
     SCOPED_TRACE(replay(seed, round));
     const std::uint64_t last =
         PuttingProcess([this] { return open().value(); }).kill_after(1 + rng.below(300));
@@ -498,6 +499,10 @@ TEST_F(NvmeStoreTest, HasWhatWasPutBeforeItsProcessWasKilled) {
                   (version + 10 == last + 1 && found == content(version % 10, last + 1)))
           << version << " of " << last;
     }
+    const StoreUsage usage = store->usage();
+    EXPECT_GE(usage.pages, std::min<std::uint64_t>(last, 10));
+    EXPECT_LE(usage.pages, 10U);
+    EXPECT_EQ(usage.reserved_bytes, 0U) << "of puts that were under way nothing is left";
   }
 }
 
