@@ -70,6 +70,12 @@ class Size(unittest.TestCase):
         self.assertRegex(answer.stdout, r"signs: \d of 4 sequences fit, device.memory lacks")
         self.assertIn("policy: pqcache", answer.stdout.split("# --config FILE")[1])
 
+    def test_no_config_is_shown_where_nothing_fits(self):
+        answer = terrace("size", "--policy", "signs,full", "--device-memory", "100MiB")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        self.assertIn("full: 0 of 1 sequences fit", answer.stdout)
+        self.assertNotIn("# --config FILE", answer.stdout)
+
     def test_wrong_usage_names_what_is_known(self):
         answer = terrace("size", "--shape", "gpt")
         self.assertEqual(answer.returncode, 2)

@@ -148,13 +148,21 @@ void print_advice(const Sizing& sizing, const SizeQuery& query) {
             way_out(sizing, binds.front()));
 }
 
-/// The settings of the first policy with enough room, or of the first one.
+/// Returns the first policy with room for so many sequences, or null.
+const Sizing* find_enough(const std::vector<Sizing>& sizings, std::size_t sequences) {
+  const auto enough = std::ranges::find_if(
+      sizings, [&](const Sizing& sizing) { return sizing.is_enough(sequences); });
+  return enough == sizings.end() ? nullptr : &*enough;
+}
+
+/// The settings of the first policy with room for all sequences, or for one; nothing where there is
+/// room for none.
 void print_config(const std::vector<Sizing>& sizings, const SizeQuery& query,
                   const Config& config) {
-  const auto enough = std::ranges::find_if(
-      sizings, [&](const Sizing& sizing) { return sizing.is_enough(query.sequences); });
-  const Sizing& shown = enough == sizings.end() ? sizings.front() : *enough;
-  print_out("\n# --config FILE\nretrieval:\n  policy: {}\n  budget: {}\n", shown.policy,
+  const Sizing* shown = find_enough(sizings, query.sequences);
+  if (shown == nullptr) shown = find_enough(sizings, 1);
+  if (shown == nullptr) return;
+  print_out("\n# --config FILE\nretrieval:\n  policy: {}\n  budget: {}\n", shown->policy,
             config.text("retrieval.budget"));
   for (const char* const tier : {"device", "host"}) {
     const std::string& limit = config.text(std::string(tier) + ".memory");
