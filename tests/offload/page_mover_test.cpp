@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "doubles/fault_store.hpp"
@@ -321,6 +322,71 @@ TEST_F(Mover, ReadsNothingWithoutRoomForAll) {
   EXPECT_EQ(promoted.error().code, Errc::out_of_memory);
   EXPECT_EQ(promoted.error().lacks, Tier::host);
   EXPECT_EQ(pool_->pages_in_use(), 3U);
+}
+
+class MoverOfManyPages : public Mover {
+ protected:
+  static constexpr std::size_t count = 4 * PageMover::batch_pages + 3;
+
+  MoverOfManyPages() {
+    backend_ = HostBackend::create({.host_memory_limit = 2 * count * page_bytes}).value();
+    mover_.reset();
+    pool_ = HostPagePool::create(*backend_, {.page_bytes = page_bytes}).value();
+    PageMoverOptions patient = options();
+    patient.deadline = std::chrono::minutes{10};
+    mover_ = std::make_unique<PageMover>(*pool_, patient);
+    for (std::size_t i = 0; i < count; ++i) pages_.push_back(filled(static_cast<int>(i % 100)));
+    mover_->demote(pages_);
+    for (const PageMover::Page& page : pages_) pool_->release(page.host);
+  }
+
+  /// Expects that the first pages have come, and no other one.
+  void expect_come(std::size_t first) {
+    for (std::size_t i = 0; i < count; ++i) {
+      ASSERT_EQ(!pages_[i].host.is_hole(), i < first) << i;
+      if (i < first) expect_bytes(pages_[i].host, static_cast<int>(i % 100));
+    }
+    EXPECT_EQ(pool_->pages_in_use(), first);
+  }
+
+  std::vector<PageMover::Page> pages_;
+};
+
+TEST_F(MoverOfManyPages, HasTwoBatchesUnderWayAtATime) {
+  store_->arm({.holds = true});
+  Status promoted;
+  std::thread caller([&] { promoted = mover_->promote(pages_); });
+  for (std::size_t released = 0; released < 5; ++released) {
+    const std::size_t started = (released + 2) * PageMover::batch_pages;
+    while (pool_->pages_in_use() < std::min(started, count)) std::this_thread::yield();
+    EXPECT_LE(pool_->pages_in_use(), started);
+    while (!store_->release()) std::this_thread::yield();
+  }
+  caller.join();
+  EXPECT_TRUE(promoted.has_value());
+  expect_come(count);
+}
+
+TEST_F(MoverOfManyPages, ReadsNoBatchBehindAnError) {
+  store_->arm({.verb = PageVerb::get, .nth = PageMover::batch_pages});
+  ASSERT_TRUE(mover_->promote(pages_).has_value());
+  EXPECT_FALSE(pages_[PageMover::batch_pages - 1].status.has_value());
+  EXPECT_TRUE(pages_.back().status.has_value()) << "nothing was asked of the store";
+  EXPECT_TRUE(pages_.back().host.is_hole());
+  EXPECT_EQ(pool_->pages_in_use(), 2 * PageMover::batch_pages - 1) << "one batch was under way";
+}
+
+TEST_F(MoverOfManyPages, KeepsTheBatchesThatCameBeforeMemoryWasShort) {
+  std::vector<PageHandle> others;
+  while (auto other = pool_->allocate()) others.push_back(*other);
+  for (std::size_t i = 0; i < 3 * PageMover::batch_pages - 1; ++i) pool_->release(others[i]);
+  const std::size_t before = pool_->pages_in_use();
+  const Status promoted = mover_->promote(pages_);
+  ASSERT_FALSE(promoted.has_value());
+  EXPECT_EQ(promoted.error().code, Errc::out_of_memory);
+  EXPECT_EQ(pool_->pages_in_use() - before, 2 * PageMover::batch_pages);
+  EXPECT_FALSE(pages_[2 * PageMover::batch_pages - 1].host.is_hole());
+  EXPECT_TRUE(pages_[2 * PageMover::batch_pages].host.is_hole());
 }
 
 TEST_F(Mover, ReadsAdoptedPagesFromTheStoreThatTheirPlacesName) {

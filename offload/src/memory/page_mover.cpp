@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "resident_pages.hpp"
@@ -35,6 +36,14 @@ struct PageMover::Reading {
   std::shared_ptr<StoreCalls> source;
   StoreBatch batch;
   std::vector<Page*> pages;
+  Status submitted = {};
+};
+
+struct PageMover::Arriving {
+  std::span<Page> pages;
+  std::vector<Page*> fresh = {};  ///< of them, that are read
+  std::shared_ptr<HeldPages> held = nullptr;
+  std::vector<Reading> readings = {};  ///< mostly one
 };
 
 PageMover::PageMover(HostPagePool& pool, PageMoverOptions options)
@@ -216,15 +225,15 @@ PageMover::Named PageMover::named(StoredPage page) const {
   return named_.at(page);
 }
 
-void PageMover::add_to(std::vector<Reading>& readings, Page& page,
-                       const std::shared_ptr<HeldPages>& held) {
+void PageMover::add_to(Arriving& batch, Page& page) {
   const Named from = named(page.stored);
   const std::shared_ptr<StoreCalls>& source =
       from.place.source != nullptr ? from.place.source : calls_;
-  auto reading = std::ranges::find(readings, source, &Reading::source);
-  if (reading == readings.end()) {
-    readings.push_back({.source = source, .batch = {.requests = {}, .memory = held}, .pages = {}});
-    reading = readings.end() - 1;
+  auto reading = std::ranges::find(batch.readings, source, &Reading::source);
+  if (reading == batch.readings.end()) {
+    batch.readings.push_back(
+        {.source = source, .batch = {.requests = {}, .memory = batch.held}, .pages = {}});
+    reading = batch.readings.end() - 1;
   }
   reading->batch.requests.push_back({.verb = from.adopted ? PageVerb::get_part : PageVerb::get,
                                      .key = from.place.key,
@@ -240,8 +249,6 @@ std::vector<PageMover::Page*> PageMover::share_resident(std::span<Page> pages) {
   for (Page& page : pages) {
     const BytesName name = name_of(page.stored);
     const auto has_same = [&](const Page* other) { return name_of(other->stored) == name; };
-    page.status = {};
-    page.was_read = false;
     page.host = resident_->share(name);
     if (page.host.is_hole() && std::ranges::none_of(fresh, has_same)) fresh.push_back(&page);
   }
@@ -264,46 +271,70 @@ Status PageMover::take_host_pages(std::span<Page* const> fresh, std::span<Page> 
   return {};
 }
 
-void PageMover::share_read(std::span<Page* const> fresh, std::span<Page> pages) {
+void PageMover::share_read(Arriving& batch) {
   const std::lock_guard lock(mutex_);
-  for (Page* const page : fresh) {
+  for (Page* const page : batch.fresh) {
     if (page->status) {
       page->host = resident_->note(name_of(page->stored), page->host);
     } else {
       pool_.release(std::exchange(page->host, no_page));
     }
   }
-  for (Page& page : pages) {
+  for (Page& page : batch.pages) {
     if (!page.host.is_hole() || !page.status) continue;
     const BytesName name = name_of(page.stored);
     const auto has_same = [&](const Page* other) { return name_of(other->stored) == name; };
-    page.status = (*std::ranges::find_if(fresh, has_same))->status;
+    page.status = (*std::ranges::find_if(batch.fresh, has_same))->status;
     if (page.status) page.host = resident_->share(name);
   }
 }
 
-Status PageMover::promote(std::span<Page> pages) {
-  tidy_up();
-  const std::vector<Page*> fresh = share_resident(pages);
-  TERRACE_TRY(take_host_pages(fresh, pages));
-  const auto held = std::make_shared<HeldPages>(pool_);
-  std::vector<Reading> readings;  // mostly one
-  for (Page* const page : fresh) {
+Status PageMover::start(Arriving& batch) {
+  batch.fresh = share_resident(batch.pages);
+  TERRACE_TRY(take_host_pages(batch.fresh, batch.pages));
+  batch.held = std::make_shared<HeldPages>(pool_);
+  for (Page* const page : batch.fresh) {
     // The batch gives its reference back, in time or not.
     pool_.share(page->host);
-    held->add(page->host);
-    add_to(readings, *page, held);
+    batch.held->add(page->host);
+    add_to(batch, *page);
   }
-  for (Reading& reading : readings) {
-    const Status carried = reading.source->carry_out(reading.batch);
+  for (Reading& reading : batch.readings) {
+    reading.submitted = reading.source->submit(reading.batch);
+  }
+  return {};
+}
+
+bool PageMover::finish(Arriving& batch) {
+  for (Reading& reading : batch.readings) {
+    const Status carried =
+        reading.submitted ? reading.source->await(reading.batch) : reading.submitted;
     for (std::size_t i = 0; i < reading.pages.size(); ++i) {
       Page& page = *reading.pages[i];
       page.status = carried ? reading.batch.requests[i].status : carried;
       page.was_read = page.status.has_value();
     }
   }
-  share_read(fresh, pages);
-  return {};
+  share_read(batch);
+  return std::ranges::all_of(batch.pages, [](const Page& page) { return page.status.has_value(); });
+}
+
+Status PageMover::promote(std::span<Page> pages) {
+  tidy_up();
+  for (Page& page : pages) page = {.host = no_page, .stored = page.stored, .status = {}};
+  std::optional<Arriving> before;
+  Status started;
+  bool all_came = true;
+  while (!pages.empty() && started && all_came) {
+    Arriving batch{.pages = pages.first(std::min(pages.size(), batch_pages))};
+    pages = pages.subspan(batch.pages.size());
+    started = start(batch);
+    if (before) all_came = finish(*before);
+    before.reset();
+    if (started) before = std::move(batch);
+  }
+  if (before) finish(*before);
+  return started;
 }
 
 StoredPage PageMover::adopt(const StoredPlace& place) {

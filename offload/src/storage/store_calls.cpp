@@ -28,10 +28,15 @@ void StoreCalls::forget_ended() {
   std::erase_if(under_way_, [](const auto& batch) { return batch->ticket.done.is_set(); });
 }
 
-Status StoreCalls::carry_out(StoreBatch& batch) {
+Status StoreCalls::submit(StoreBatch& batch) {
   forget_ended();
+  batch.deadline = Deadline(deadline_);
   TERRACE_ASSIGN(batch.ticket, store_->submit(batch.requests, batch.options));
-  const Status waited = batch.ticket.done.wait(deadline_);
+  return {};
+}
+
+Status StoreCalls::await(StoreBatch& batch) {
+  const Status waited = batch.ticket.done.wait(batch.deadline.left());
   if (!waited) store_->cancel(batch.ticket);
   if (batch.ticket.done.is_set()) return {};
   // The device is still at some of them.

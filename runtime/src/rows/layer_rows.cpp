@@ -158,24 +158,17 @@ Status LayerRows::bring(std::span<Arrival> arrivals) {
   for (Arrival& one : arrivals) {
     if (!one.has_come()) left.push_back(&one);
   }
-  for (std::span<Arrival* const> rest = left; !rest.empty();) {
-    const std::size_t count = std::min(rest.size(), offload::PageMover::batch_pages);
-    TERRACE_TRY(bring_batch(rest.first(count)));
-    rest = rest.subspan(count);
-  }
-  return {};
-}
-
-Status LayerRows::bring_batch(std::span<Arrival* const> arrivals) {
+  if (left.empty()) return {};
   std::vector<Page> pages;
-  pages.reserve(arrivals.size());
-  for (const Arrival* const one : arrivals) {
+  pages.reserve(left.size());
+  for (const Arrival* const one : left) {
     pages.push_back({.stored = one->rows->stored_[one->block]});
   }
-  TERRACE_TRY(arrivals.front()->rows->mover_->promote(pages));
-  Status first;
+  const Status promoted = left.front()->rows->mover_->promote(pages);
+  Status failed;
   for (std::size_t i = 0; i < pages.size(); ++i) {
-    Arrival& one = *arrivals[i];
+    Arrival& one = *left[i];
+    if (pages[i].status && pages[i].host.is_hole()) continue;
     one.status = pages[i].status;
     one.was_read = pages[i].was_read;
     if (one.status) {
@@ -183,10 +176,10 @@ Status LayerRows::bring_batch(std::span<Arrival* const> arrivals) {
       --one.rows->away_;
     } else {
       one.rows->note_lost(one.block, one.status.error());
-      if (first) first = one.status;
+      if (failed) failed = one.status;
     }
   }
-  return first;
+  return failed ? promoted : failed;
 }
 
 void LayerRows::note_lost(std::uint32_t block, const Error& why) {

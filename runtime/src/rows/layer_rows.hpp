@@ -205,7 +205,6 @@ class LayerRows {
 
   [[nodiscard]] std::byte* on_host(std::size_t block) const noexcept { return host_[block]; }
   [[nodiscard]] BlockTable host_table() const noexcept { return table(host_.data()); }
-  static Status bring_batch(std::span<Arrival* const> arrivals);
   /// Notes that the store did not give a block back, and has its chunk dropped, if it is adopted.
   void note_lost(std::uint32_t block, const Error& why);
   void forget_pages_from(std::size_t block);

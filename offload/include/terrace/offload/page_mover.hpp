@@ -66,7 +66,8 @@ class PageMover {
     Status status;
   };
 
-  /// Pages of one batch, at most: the pages of a call wait for at most so many other pages.
+  /// Pages of one batch, at most. A call has two batches under way at a time: its pages wait for
+  /// few of other calls.
   static constexpr std::size_t batch_pages = 64;
 
   PageMover(HostPagePool& pool, PageMoverOptions options);
@@ -92,9 +93,11 @@ class PageMover {
   [[nodiscard]] std::size_t copies_under_way();
 
   /// Reads pages of the store into pages of the pool, or finds them there, one reference each. They
-  /// are not to be written. The store keeps them.
-  /// Errors: out_of_memory of the pool, and no page is read. Errors of each page: those of the
-  /// store; not_ready past the deadline. A page that failed has no host page.
+  /// are not to be written. The store keeps them. A page that was not brought has no host page.
+  ///
+  /// Errors   out_of_memory of the pool. Errors of each page: those of the store; not_ready past
+  /// the
+  ///          deadline. Batches behind an error are not read: a page of theirs has no error
   Status promote(std::span<Page> pages);
 
   /// Returns how pages of a store are read; null for the mover's own store.
@@ -126,6 +129,8 @@ class PageMover {
   class HeldPages;
   /// Pages that are read from one source.
   struct Reading;
+  /// A batch of pages that are being read.
+  struct Arriving;
   enum class Presence : std::uint8_t { there, being_copied, not_copied };
   struct Named {
     StoredPlace place;
@@ -152,9 +157,13 @@ class PageMover {
   /// page of the pool then.
   Status take_host_pages(std::span<Page* const> fresh, std::span<Page> pages);
   /// Has all that want the bytes of pages that were read share these.
-  void share_read(std::span<Page* const> fresh, std::span<Page> pages);
+  void share_read(Arriving& batch);
   /// Adds a page to those of its source.
-  void add_to(std::vector<Reading>& readings, Page& page, const std::shared_ptr<HeldPages>& held);
+  void add_to(Arriving& batch, Page& page);
+  /// Begins to read a batch of pages. Errors: out_of_memory, and none of them is brought.
+  Status start(Arriving& batch);
+  /// Has them come. Returns whether all did.
+  bool finish(Arriving& batch);
   /// Names the pages that the store does not have, and returns them.
   std::vector<Page*> name_new(std::span<Page> pages);
   /// Makes a batch that writes pages that were named.

@@ -22,7 +22,8 @@ struct StoreBatch {
   std::vector<PageRequest> requests;
   std::shared_ptr<void> memory = nullptr;  ///< holds what the requests point at
   BatchOptions options = {};
-  StoreTicket ticket = {};  ///< set by the call
+  StoreTicket ticket = {};        ///< set by the call
+  Deadline deadline{Duration{}};  ///< of await(); set by the call
 };
 
 /// Bytes that are kept under a key.
@@ -41,11 +42,19 @@ class StoreCalls {
   /// Waits for batches that are late, each until the deadline.
   ~StoreCalls();
 
-  /// Carries a batch out. Each request has a status of its own then.
+  /// Submits a batch, which await() waits for. Errors: those of Store::submit.
+  [[nodiscard]] Status submit(StoreBatch& batch);
+  /// Waits for a batch that was submitted. Each request has a status of its own then.
   ///
-  /// Errors   those of Store::submit; not_ready past the deadline: what has not begun is cancelled,
-  ///          the batch is no longer the caller's, and nothing is known of its requests
-  [[nodiscard]] Status carry_out(StoreBatch& batch);
+  /// Errors   not_ready once the deadline, counted from the batch's submission, is over: what has
+  ///          not begun is cancelled, the batch is no longer the caller's, and nothing is known of
+  ///          its requests
+  [[nodiscard]] Status await(StoreBatch& batch);
+  /// Submits a batch and waits for it. Errors: those of both.
+  [[nodiscard]] Status carry_out(StoreBatch& batch) {
+    TERRACE_TRY(submit(batch));
+    return await(batch);
+  }
   /// Starts a batch that nobody waits for. Its requests may be read once its ticket is done.
   /// Errors: those of Store::submit.
   [[nodiscard]] Result<std::shared_ptr<const StoreBatch>> start(StoreBatch batch);
