@@ -84,7 +84,11 @@ void expect_like_reference_of_ties(std::size_t group, std::size_t candidates,
   const KvShape shape = make_shape(group, candidates < many ? 2 : 1, 4, Dtype::f16);
   PqIndex index(shape, words, 1000, first + candidates, 0);
   index.fill_codes();
-  fill_words(index, shape, [](std::size_t word) { return static_cast<float>(word / 3) - 2; });
+  const auto weight = [](std::size_t word) {
+    const std::size_t third = word / 3;
+    return static_cast<float>(third) - 2;
+  };
+  fill_words(index, shape, weight);
   for (const std::size_t count : counts) expect_like_reference(shape, index, candidates, count);
 }
 
@@ -93,7 +97,9 @@ TEST(ManyCandidates, AreChosenAroundTheBordersOfTiles) {
   for (const std::size_t candidates : {1UL, 1023UL, 1024UL, 1025UL, 2047UL, 2048UL, 2049UL, 4095UL,
                                        4096UL, 4097UL, many - 1, many, many + 1}) {
     for (const std::size_t count : {0UL, 1UL, candidates / 9, candidates - 1, candidates}) {
-      if (number++ % 4 != 0 && !testing::takes_shape(number)) continue;
+      const bool is_fourth = number % 4 == 0;
+      ++number;
+      if (!is_fourth && !testing::takes_shape(number)) continue;
       expect_like_reference_of_ties(1 + number / 4 % 2, candidates, {count});
     }
   }

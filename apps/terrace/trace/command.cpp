@@ -78,7 +78,7 @@ Status check_trace_model(const TraceOptions& options, const tuning::TraceHead& h
 tuning::CacheUnit chosen_unit(const Config& config, const tuning::TraceHead& head) {
   tuning::CacheUnit unit = head.recorded();
   if (is_set(config, "kv.block_tokens")) unit.block_tokens = config.integer("kv.block_tokens");
-  const std::string policy = config.text("cache.policy");
+  const std::string& policy = config.text("cache.policy");
   if (is_set(config, "cache.granularity")) {
     unit.granularity = find_cache_granularity(config.text("cache.granularity"))
                            .value_or(usual_granularity(policy));

@@ -16,6 +16,7 @@ namespace {
 std::vector<std::uint32_t> slots_by_age(const ResolveRows& op, std::uint32_t head,
                                         std::uint32_t call) {
   std::vector<std::uint32_t> numbers;
+  numbers.reserve(op.slots.count);
   for (std::uint32_t slot = 0; slot < op.slots.count; ++slot) {
     numbers.push_back(slot_number(op.shape, op.cached, head, slot));
   }
