@@ -523,6 +523,11 @@ constexpr std::array keys{
               .default_text = "0us",
               .meaning = "start-up time of each copy on the imitated link"},
 
+    ConfigKey{.name = "stats.file",
+              .kind = text,
+              .default_text = "",
+              .meaning = "file in which a runtime publishes its counters, for `terrace stats` and "
+                         "Prometheus; empty publishes none"},
     ConfigKey{.name = "stats.mass_every",
               .kind = integer,
               .default_text = "0",

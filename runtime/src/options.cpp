@@ -218,6 +218,7 @@ Result<RuntimeOptions> RuntimeOptions::from(const Config& config, const KvShape&
   options.planning.limits = {.iterations_min = config.integer("planning.iterations_min"),
                              .iterations_max = config.integer("planning.iterations_max")};
   options.host_threads = config.integer("threads.host");
+  options.counters_file = config.text("stats.file");
   options.mass_every = config.integer("stats.mass_every");
   options.deadline = config.duration("deadline");
   options.seed = config.integer("seed");

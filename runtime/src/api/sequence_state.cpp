@@ -25,6 +25,7 @@ Result<std::unique_ptr<SequenceState>> SequenceState::create(
   TERRACE_ASSIGN(Lanes lanes, Lanes::open(*runtime->backend, refreshes));
   std::unique_ptr<SequenceState> state(new SequenceState(std::move(runtime), std::move(lanes)));
   state->runtime_->reclaimer.enter(*state);
+  if (CounterFile* const file = state->runtime_->counter_file.get()) file->enter_sequence();
   return state;
 }
 
@@ -40,6 +41,8 @@ SequenceState::~SequenceState() {
   if (parts.work.compute != nullptr) drain_to_end(*parts.work.compute, parts.work.deadline);
   parts.give_up_device_memory();
   for (const auto& layer : parts.layers) layer->rows.close();
+  runtime_->add_counters(parts.work);
+  if (CounterFile* const file = runtime_->counter_file.get()) file->leave_sequence();
 }
 
 bool SequenceState::is_idle() const noexcept {
@@ -334,7 +337,8 @@ Result<ClusteringReport> SequenceState::clustering() {
 }
 
 void SequenceState::reset_counters() noexcept {
-  parts.work.counters = {};
+  runtime_->add_counters(parts.work);
+  parts.work.counters = parts.work.published = {};
   parts.work.journal.reset_counters();
 }
 

@@ -32,7 +32,7 @@ Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions option
                                          .numa_node = backend->capabilities().host_node,
                                          .name = "cluster"}));
   TERRACE_ASSIGN(auto prefixes, open_prefixes(plan, *host));
-  return std::unique_ptr<RuntimeState>(
+  std::unique_ptr<RuntimeState> state(
       new RuntimeState({.plan = std::move(plan),
                         .backend = std::move(backend),
                         .blocks = std::move(blocks),
@@ -40,6 +40,21 @@ Result<std::unique_ptr<RuntimeState>> RuntimeState::create(RuntimeOptions option
                         .host = std::move(host),
                         .threads = std::move(threads),
                         .prefixes = std::move(prefixes)}));
+  if (const std::string& file = state->plan.options.counters_file; !file.empty()) {
+    TERRACE_ASSIGN(state->counter_file, CounterFile::open(file, state->backend->clock(),
+                                                          [&] { return state->gauges(); }));
+  }
+  return state;
+}
+
+RuntimeGauges RuntimeState::gauges() const {
+  return {.device = backend->memory(Tier::device),
+          .host = backend->memory(Tier::host),
+          .prefixes = prefixes == nullptr ? PrefixCounters{} : prefixes->counters()};
+}
+
+void RuntimeState::publish_counters() const {
+  if (counter_file != nullptr) counter_file->write_if_due([&] { return gauges(); });
 }
 
 Result<std::unique_ptr<PrefixLibrary>> RuntimeState::open_prefixes(const RuntimePlan& plan,

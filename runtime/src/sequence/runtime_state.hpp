@@ -9,6 +9,7 @@
 //   cache_sharers     deal out the resident cache
 //   prefixes          that sequences may begin with
 //   prompts           how many tokens of prompts are computed in a second
+//   counter_file      publishes what all sequences have counted
 #pragma once
 
 #include <atomic>
@@ -23,8 +24,10 @@
 #include "prefix/prefix_library.hpp"
 #include "services/cache_sharers.hpp"
 #include "services/cluster_threads.hpp"
+#include "services/counter_file.hpp"
 #include "services/iteration_limits.hpp"
 #include "terrace/core/backend.hpp"
+#include "work/sequence_work.hpp"
 
 namespace terrace {
 
@@ -43,6 +46,14 @@ class RuntimeState {
   CacheSharers cache_sharers;
   const std::unique_ptr<PrefixLibrary> prefixes;  ///< null = none are kept
   MeasuredRate prompts;
+  std::unique_ptr<CounterFile> counter_file;  ///< null = counters are not published
+
+  /// Adds what a sequence has counted to what is published. Its mutex is held.
+  void add_counters(SequenceWork& work) const {
+    if (counter_file != nullptr) counter_file->add(work.counters, work.published);
+  }
+  /// Publishes counters, if that is due.
+  void publish_counters() const;
 
   void set_limit(Tier tier, std::size_t bytes) noexcept;
 
@@ -69,6 +80,7 @@ class RuntimeState {
     std::unique_ptr<PrefixLibrary> prefixes;
   };
   explicit RuntimeState(Parts parts);
+  [[nodiscard]] RuntimeGauges gauges() const;
   /// Errors: those of PrefixLibrary::open. Null where no prefixes can be kept.
   static Result<std::unique_ptr<PrefixLibrary>> open_prefixes(const RuntimePlan& plan,
                                                               const HostTier& host);

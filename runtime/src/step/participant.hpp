@@ -32,6 +32,7 @@ class Participant {
 
   [[nodiscard]] SequenceRows& rows() const noexcept { return parts_.rows; }
   [[nodiscard]] const SequenceMemory& memory() const noexcept { return parts_.memory; }
+  [[nodiscard]] SequenceWork& work() const noexcept { return work_; }
 
   // A layer, in this order.
 

@@ -299,24 +299,28 @@ void StepBatch::end(std::span<const std::size_t> accepted) {
     const Status concluded = one.conclude(accepted[i], all.left());
     // Also where it has failed: a sequence that it has paused is other sequences' to take from.
     one.rows().leave();
+    runtime_.add_counters(one.work());
     return concluded;
   });
   for (Member& member : members_) {
     if (!member.status) abandon(member, all.left());
   }
   end_step();
+  runtime_.publish_counters();
 }
 
 void StepBatch::give_up() {
   const Deadline all(runtime_.plan.options.deadline);
   for (Member& member : members_) abandon(member, all.left());
   end_step();
+  runtime_.publish_counters();
 }
 
 void StepBatch::abandon(Member& member, Duration patience) {
   const std::lock_guard lock(member.participant->mutex());
   const Status abandoned = member.participant->named(member.participant->abandon(patience));
   member.participant->rows().leave();
+  runtime_.add_counters(member.participant->work());
   if (abandoned) return;
   member.status = abandoned;
   memory_.leave_to(member.participant->abandoned_memory());

@@ -33,6 +33,7 @@ struct SequenceWork {
   Lanes lanes;
   Journal journal;
   SequenceCounters counters = {};
+  SequenceCounters published = {};  ///< of these, as far as the runtime has added them to its own
   Queue* compute = nullptr;  ///< the embedder's, as long as work of the sequence may be in it
   Ticket computed = {};      ///< the step's compute, as far as it is known
   std::vector<Buffer> abandoned = {};  ///< that copies past their deadline may still use

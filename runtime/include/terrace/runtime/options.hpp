@@ -155,6 +155,14 @@ struct RuntimeOptions {
   ///          sample. Nor is there any with a retention policy that drops tokens: their weight is
   ///          not known
   std::size_t mass_every = 0;
+  /// Path of a file in which the runtime publishes what its sequences have counted so far, and its
+  /// memory: metrics in the text format of Prometheus. Empty = none.
+  ///
+  /// Order    written when the runtime opens, and where a step ends, once a second at most. Counts
+  ///          outside of steps come with the next one. The file goes with the runtime
+  /// Errors   of Runtime::open: io_error. A file that cannot be written later stays as it was.
+  ///          Two runtimes with one file write it in turns: give each its own
+  std::string counters_file = {};
   Duration deadline = std::chrono::seconds{60};  ///< of every wait
   std::uint64_t seed = 0;
   SelectionObserver* observer = nullptr;  ///< of all sequences; must outlive them
