@@ -72,7 +72,8 @@ struct PrefixOptions {
 
 struct PrefixQuery {
   /// From the sequence's first token on. The logits of the last token are computed with its step: a
-  /// caller that needs them leaves the last token out.
+  /// caller that needs them leaves the last token out. An id stands for all that its token's row
+  /// depends on: a placeholder of an image needs one that is made of the image.
   std::span<const TokenId> tokens = {};
   std::string salt = {};  ///< a tenant's secret: others' prefixes are never found
   /// Keeps, or finds, the tokens behind the last whole chunk, too, as a chunk of their own that
