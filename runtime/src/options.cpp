@@ -126,7 +126,7 @@ struct ShareKeys {
 };
 
 Status check_share(const ModelShare& share, const ShareKeys& keys) {
-  const std::size_t whole = share.whole == 0 ? keys.count : share.whole;
+  const std::size_t whole = share.whole_for(keys.count);
   if (share.first <= whole && keys.count <= whole - share.first) return {};
   return fail(Errc::invalid_argument,
               "{} is {} and {} is {}: the shape has {}, which reach beyond the model", keys.first,

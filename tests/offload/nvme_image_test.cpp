@@ -52,8 +52,8 @@ TEST_F(NvmeImageTest, NeverTakesADamagedPageForAWholeOne) {
         EXPECT_FALSE(get(*store, key));
       }
     }
-    ASSERT_EQ(store->state().corrupt, corrupt + store->state().lost);
-    ASSERT_GE(store->state().corrupt, missing);
+    ASSERT_EQ(store->state().health.corrupt, corrupt + store->state().health.lost);
+    ASSERT_GE(store->state().health.corrupt, missing);
     lost += missing;
     store.reset();
     image_.restore(whole);
@@ -84,7 +84,7 @@ TEST_F(NvmeImageTest, FindsADamagedPartAndReadsTheOthers) {
         ASSERT_EQ(found.error().code, Errc::corrupt);
       }
     }
-    ASSERT_EQ(store->state().corrupt, step + 1);
+    ASSERT_EQ(store->state().health.corrupt, step + 1);
     image_.flip(bit);
   }
   EXPECT_EQ(get(*store, key).value(), whole);
@@ -244,7 +244,7 @@ TEST_F(NvmeJournalTest, ServesNoPageThatALostPairMayHaveChanged) {
       }
       EXPECT_EQ(store->usage().pages, (lost < 9 ? 5U : 0U) + time - 1);
       if (time == 1) {
-        EXPECT_GE(store->state().lost, lost);
+        EXPECT_GE(store->state().health.lost, lost);
       }
       EXPECT_EQ(store->state().damaged_blocks, time == 1 ? 2U : 0U);
       ASSERT_TRUE(put(*store, 50 + time, 1));
@@ -260,7 +260,7 @@ TEST_F(NvmeJournalTest, ServesNoPageThatAPairWrittenElsewhereHasChanged) {
   const auto store = open_image();
   for (std::uint64_t key = 1; key < count; ++key) EXPECT_EQ(get(*store, key).has_value(), key > 5);
   EXPECT_EQ(get(*store, 0).value(), content(0, 2));
-  EXPECT_GE(store->state().lost, 5U);
+  EXPECT_GE(store->state().health.lost, 5U);
 }
 
 /// After a crash of the machine, the last writes may have arrived in any order, or not at all.
@@ -280,7 +280,7 @@ TEST_F(NvmeJournalTest, PassesOverWhatFollowsAPairThatNeverArrived) {
         EXPECT_EQ(*found, content(key, 1));
       }
     }
-    EXPECT_EQ(store->state().lost, time == 0 ? 4U : 0U);
+    EXPECT_EQ(store->state().health.lost, time == 0 ? 4U : 0U);
     EXPECT_TRUE(put(*store, 50, 1));
   }
 }
@@ -292,7 +292,7 @@ TEST_F(NvmeJournalTest, ReadsTheOtherCopyOfABlockThatCannotBeRead) {
     const auto store = open_image();
     expect_all(*store);
     EXPECT_GT(image_.bad_reads(), 0U);
-    EXPECT_EQ(store->state().lost, 0U);
+    EXPECT_EQ(store->state().health.lost, 0U);
     EXPECT_EQ(store->state().damaged_blocks, 2U);
     EXPECT_TRUE(put(*store, 10, 1));
     image_.heal();
@@ -342,13 +342,13 @@ TEST_F(NvmeImageTest, CountsThePagesOfADamagedSnapshotOnce) {
     const auto store = open_image();
     for (std::uint64_t key = 0; key < count; ++key) missing += get(*store, key) ? 0U : 1U;
     EXPECT_GT(missing, 0U);
-    EXPECT_EQ(store->state().lost, missing);
-    EXPECT_EQ(store->state().corrupt, missing);
+    EXPECT_EQ(store->state().health.lost, missing);
+    EXPECT_EQ(store->state().health.corrupt, missing);
     EXPECT_EQ(store->state().damaged_blocks, 1U);
     EXPECT_EQ(store->usage().pages, count - missing);
   }
   const auto store = open_image();
-  EXPECT_EQ(store->state().lost, 0U);
+  EXPECT_EQ(store->state().health.lost, 0U);
   EXPECT_EQ(store->state().damaged_blocks, 0U);
   EXPECT_EQ(store->usage().pages, count - missing);
 }
@@ -417,7 +417,7 @@ TEST_F(NvmeImageTest, HasAfterTheEndAtEachWriteInTurnWhatWasPutBefore) {
     EXPECT_EQ(store->usage().pages, pages);
     EXPECT_EQ(store->usage().page_bytes, bytes);
     EXPECT_EQ(store->usage().reserved_bytes, 0U);
-    EXPECT_EQ(store->state().lost, 0U);
+    EXPECT_EQ(store->state().health.lost, 0U);
   }
   EXPECT_GT(ends, calls) << "each call writes";
 }

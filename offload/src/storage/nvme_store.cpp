@@ -39,18 +39,12 @@ StoreUsage NvmeStore::usage() const {
   return worker_->is_of_this_process() ? worker_->usage() : StoreUsage{};
 }
 
-StoreHealth NvmeStore::health() const {
-  const NvmeStoreState now = state();
-  return {.corrupt = now.corrupt,
-          .lost = now.lost,
-          .bad_places = now.bad_places,
-          .writes = now.degraded.empty()};
-}
+StoreHealth NvmeStore::health() const { return state().health; }
 
 NvmeStoreState NvmeStore::state() const {
   const Status here = check_process();
   if (here) return worker_->state();
-  return {.degraded = std::string(here.error().message())};
+  return {.health = {.writes = false}, .degraded = std::string(here.error().message())};
 }
 
 Status NvmeStore::check_process() const {

@@ -151,8 +151,8 @@ Status NvmeStore::Worker::set_up() {
   if (!damage.mended) degrade(damage.mended.error());
   {
     const std::scoped_lock lock(mutex_);
-    state_.corrupt = damage.lost;
-    state_.lost = damage.lost;
+    state_.health.corrupt = damage.lost;
+    state_.health.lost = damage.lost;
     state_.damaged_blocks = damage.blocks;
     state_.created = container_->is_new();
     state_.engine = queue_->engine();
@@ -442,7 +442,7 @@ void NvmeStore::Worker::put_passed(Passage passage, const Status& status) {
 void NvmeStore::Worker::found_damage(Work work) {
   {
     const std::scoped_lock lock(mutex_);
-    ++state_.corrupt;
+    ++state_.health.corrupt;
   }
   const PageRequest& request = *work.request;
   if (request.verb == PageVerb::get_part) return finish(work, corrupt_part("nvme", request));
@@ -454,9 +454,9 @@ bool NvmeStore::Worker::is_for_place(const FileExtent& extent, const Error& erro
   if (error.native != EIO && error.native != ENODATA && error.native != EILSEQ) return false;
   if (container_->directory().retire(extent)) {
     const std::scoped_lock lock(mutex_);
-    ++state_.bad_places;
+    ++state_.health.bad_places;
   }
-  return state_.bad_places <= bad_places_max;
+  return state_.health.bad_places <= bad_places_max;
 }
 
 void NvmeStore::Worker::records_passed(const Status& status) {
@@ -480,6 +480,7 @@ void NvmeStore::Worker::finish_changes(const std::vector<Change>& changes, const
 void NvmeStore::Worker::degrade(const Error& error) {
   if (!state_.degraded.empty()) return;
   const std::scoped_lock lock(mutex_);
+  state_.health.writes = false;
   state_.degraded = error.message();
 }
 

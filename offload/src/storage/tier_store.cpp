@@ -81,7 +81,7 @@ Result<std::shared_ptr<Store>> make_store(const TierStoreOptions& options) {
   chosen.pages_max = bytes / std::max<std::uint64_t>(options.page_bytes, StorageFile::alignment);
   TERRACE_ASSIGN(OpenedTier opened, open_file(chosen));
   const NvmeStoreState found = opened.store->state();
-  if (opened.saved.empty() && !found.created && found.lost == 0) {
+  if (opened.saved.empty() && !found.created && found.health.lost == 0) {
     // A file without pages that is worth nothing, and may have another size. One that has lost its
     // pages stays: its counts are all that says so.
     opened.store.reset();

@@ -6,7 +6,7 @@ namespace terrace {
 namespace {
 
 tiers::ModelSlice slice_of(const ModelShare& share, std::size_t count) noexcept {
-  return {.whole = share.whole == 0 ? count : share.whole, .begin = share.first, .count = count};
+  return {.whole = share.whole_for(count), .begin = share.first, .count = count};
 }
 
 tiers::Namespace namespace_of(const RuntimeOptions& options) {

@@ -62,17 +62,13 @@ struct NvmeStoreOptions {
 };
 
 struct NvmeStoreState {
-  /// Gets of pages or parts whose bytes were not those written, plus all pages that are `lost`.
-  std::uint64_t corrupt = 0;
-  /// Pages whose records open() gave up because blocks of the directory are damaged; of a block
-  /// that nobody can read, one. Pages that were put again since their record was written are still
-  /// there.
-  std::uint64_t lost = 0;
+  /// Lost are pages whose records open() gave up because blocks of the directory are damaged; of a
+  /// block that nobody can read, one. Pages that were put again since their record was written are
+  /// still there. Places that the disk could not read or write are not used again.
+  StoreHealth health = {};
   /// Blocks of the directory that open() found damaged, or could not read. A block with an intact
   /// copy loses nothing.
   std::uint64_t damaged_blocks = 0;
-  /// Places that the disk could not read or write since open(), which are not used again.
-  std::uint64_t bad_places = 0;
   /// Why the store writes no more: the disk's first error in writing, or the change of the file;
   /// empty = the store writes.
   std::string degraded = {};
