@@ -77,19 +77,19 @@ Look look_at_file(const std::string& path) {
   };
 }
 
-/// Counts as whole numbers, times as seconds.
+bool is_whole(double value) { return value == std::floor(value) && std::abs(value) < 9e15; }
+
 std::string number_text(double value) {
-  return value == std::floor(value) && std::abs(value) < 9e15
-             ? fmt::format("{}", static_cast<std::int64_t>(value))
-             : fmt::format("{:.3f}", value);
+  return is_whole(value) ? fmt::format("{}", static_cast<std::int64_t>(value))
+                         : fmt::format("{:.3f}", value);
 }
 
 Json rows_of(const CounterValues& values) {
   Json rows = Json::array();
   for (const auto& [name, value] : values) {
-    const bool is_count = value == std::floor(value) && std::abs(value) < 9e15;
-    rows.push_back({{"counter", name},
-                    {"value", is_count ? Json(static_cast<std::int64_t>(value)) : Json(value)}});
+    rows.push_back(
+        {{"counter", name},
+         {"value", is_whole(value) ? Json(static_cast<std::int64_t>(value)) : Json(value)}});
   }
   return rows;
 }
@@ -122,17 +122,21 @@ Result<int> watch(const Look& look, CounterValues before) {
   }
 }
 
-Result<int> show_stats(const StatsOptions& options) {
-  TERRACE_ASSIGN(const Config config, resolve_config(options.shared));
-  const std::string& file = config.text("stats.file");
+/// Looks at the file that the config names, unless the command line names a daemon.
+Result<Look> choose_look(const Config& config) {
   const auto is_flag = [&](const char* key) {
     return config.source(key).origin == ConfigOrigin::flag;
   };
-  const bool has_file = !file.empty() && (is_flag("stats.file") || !is_flag("daemon.socket"));
-  Look look = look_at_file(file);
-  if (!has_file) {
-    TERRACE_ASSIGN(look, look_at_daemon(config.text("daemon.socket")));
+  const std::string& file = config.text("stats.file");
+  if (!file.empty() && (is_flag("stats.file") || !is_flag("daemon.socket"))) {
+    return look_at_file(file);
   }
+  return look_at_daemon(config.text("daemon.socket"));
+}
+
+Result<int> show_stats(const StatsOptions& options) {
+  TERRACE_ASSIGN(const Config config, resolve_config(options.shared));
+  TERRACE_ASSIGN(const Look look, choose_look(config));
   TERRACE_ASSIGN(const CounterValues values, look());
   if (options.shared.json()) {
     Json document = document_head("stats", config, read_machine());

@@ -9,6 +9,7 @@
 
 #include "doubles/fault_store.hpp"
 #include "doubles/memory_store.hpp"
+#include "terrace/core/rng.hpp"
 #include "terrace/offload/host_backend.hpp"
 
 namespace terrace::offload {
@@ -322,6 +323,52 @@ TEST_F(Mover, ReadsNothingWithoutRoomForAll) {
   EXPECT_EQ(promoted.error().code, Errc::out_of_memory);
   EXPECT_EQ(promoted.error().lacks, Tier::host);
   EXPECT_EQ(pool_->pages_in_use(), 3U);
+}
+
+TEST_F(SharingMover, LendsNoPageThatALateBatchMayStillWrite) {
+  store_->arm({.holds = true});
+  ASSERT_TRUE(mover_->promote({pages_.data(), 1}).has_value());
+  ASSERT_FALSE(pages_[0].status.has_value()) << "it is late";
+  store_->arm({});
+  ASSERT_TRUE(mover_->promote(std::span(pages_).subspan(1)).has_value());
+  EXPECT_TRUE(pages_[1].was_read);
+  expect_bytes(pages_[2].host, 5);
+}
+
+/// Threads that bring the same bytes, give them back, or keep them and write: each always sees the
+/// bytes, or its own.
+TEST_F(SharingMover, GivesEachThreadTheBytesThatItAskedFor) {
+  backend_ = HostBackend::create({.host_memory_limit = 64 * page_bytes}).value();
+  mover_.reset();
+  pool_ = HostPagePool::create(*backend_, {.page_bytes = page_bytes}).value();
+  PageMoverOptions patient = options();
+  patient.deadline = std::chrono::minutes{10};
+  mover_ = std::make_unique<PageMover>(*pool_, patient);
+  const auto live = [&](std::uint64_t thread) {
+    Rng rng(thread);
+    const std::vector<std::byte> right(page_bytes, std::byte{5});
+    for (int round = 0; round < 2'000; ++round) {
+      PageMover::Page page{.stored = mover_->adopt({.key = key_})};
+      ASSERT_TRUE(mover_->promote({&page, 1}).has_value());
+      ASSERT_TRUE(page.status.has_value());
+      ASSERT_EQ(std::memcmp(pool_->resolve(page.host), right.data(), page_bytes), 0);
+      const bool keeps = rng.below(3) == 0;
+      if (keeps) {
+        mover_->keep(page.stored, page.host);
+        if (pool_->references(page.host) == 1) {
+          std::memset(pool_->resolve(page.host), static_cast<int>(thread), page_bytes);
+        }
+        pool_->release(page.host);
+      } else {
+        mover_->give_back(page.stored, page.host);
+      }
+      mover_->release(page.stored);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (std::uint64_t thread = 0; thread < 3; ++thread) threads.emplace_back(live, 10 + thread);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(pool_->pages_in_use(), 0U);
 }
 
 class MoverOfManyPages : public Mover {

@@ -80,7 +80,6 @@ TEST_F(PublishedCounters, AreThoseOfAllSequencesAlsoOfClosedOnes) {
   Drive open(*runtime, traffic_);
   ASSERT_TRUE(open.prefill(200).has_value());
   open.sequence().reset_counters();  // they are published all the same
-  const Counters before = published();
   ASSERT_TRUE(open.steps(5).has_value());
   let_a_second_pass();
   ASSERT_TRUE(open.steps(1).has_value());

@@ -167,49 +167,6 @@ TEST_P(Prefix, ThatManyGoOnFromGetsIndexesOfItsOwn) {
   EXPECT_EQ(builds[2], 0U);
 }
 
-TEST_P(Prefix, IsOnTheHostOnceForAllSequencesThatBeginWithIt) {
-  const Shelf shelf;
-  keep_prefixes(scenario_, shelf);
-  publish(scenario_, {.tokens = tokens_});
-  const auto runtime = scenario_.open();
-  const Traffic other = traffic_.branch(100, 2);
-  std::optional<Drive> first(std::in_place, runtime->open_sequence({.tokens = tokens_}).value(),
-                             *runtime, traffic_);
-  first->expect_all_rows_right();
-  offload::HostPagePool& pages = state_of(first->sequence()).runtime().host->pages();
-  const std::size_t of_one = pages.pages_in_use();
-  Drive second(runtime->open_sequence({.tokens = tokens_}).value(), *runtime, traffic_);
-  Drive third(runtime->open_sequence({.tokens = tokens_}).value(), *runtime, other);
-  const std::uint64_t read = second.sequence().counters().store.read;
-  second.expect_all_rows_right();
-  EXPECT_EQ(second.sequence().counters().store.read, read) << "all of it is on the host";
-  EXPECT_EQ(pages.pages_in_use(), of_one);
-  // A sequence that writes has pages of its own.
-  ASSERT_TRUE(third.sequence().truncate(100).has_value());
-  ASSERT_TRUE(third.prefill(170).has_value());
-  ASSERT_TRUE(second.steps(step_count).has_value());
-  first.reset();
-  second.expect_all_rows_right();
-  third.expect_all_rows_right();
-}
-
-TEST_P(Prefix, IsNotSharedWithASequenceThatWritesIntoItsPages) {
-  const Shelf shelf;
-  keep_prefixes(scenario_, shelf);
-  publish(scenario_, {.tokens = tokens_});
-  const auto runtime = scenario_.open();
-  const Traffic other = traffic_.branch(100, 2);
-  Drive writer(runtime->open_sequence({.tokens = tokens_}).value(), *runtime, other);
-  std::vector<std::byte> row(scenario_.runtime.shape.row_bytes());
-  const std::uint32_t position = 101;  // in a block that is on the host for the writer alone now
-  ASSERT_TRUE(writer.sequence().read_rows(LayerId{0}, HeadId{0}, {&position, 1}, row));
-  Drive reader(runtime->open_sequence({.tokens = tokens_}).value(), *runtime, traffic_);
-  ASSERT_TRUE(writer.sequence().truncate(100).has_value());
-  ASSERT_TRUE(writer.prefill(170).has_value());
-  reader.expect_all_rows_right();
-  writer.expect_all_rows_right();
-}
-
 INSTANTIATE_TEST_SUITE_P(Table, Prefix, ::testing::ValuesIn(testing::selecting_policies()));
 
 class PrefixStore : public ::testing::Test {

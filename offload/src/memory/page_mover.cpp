@@ -39,11 +39,22 @@ struct PageMover::Reading {
   Status submitted = {};
 };
 
+struct PageMover::FreshPage {
+  Page* page;
+  BytesName name;
+};
+
 struct PageMover::Arriving {
   std::span<Page> pages;
-  std::vector<Page*> fresh = {};  ///< of them, that are read
+  std::vector<FreshPage> fresh = {};  ///< of them, that are read
   std::shared_ptr<HeldPages> held = nullptr;
   std::vector<Reading> readings = {};  ///< mostly one
+
+  /// Returns the page that is read for these bytes, or null.
+  [[nodiscard]] Page* find_fresh(const BytesName& name) const noexcept {
+    const auto found = std::ranges::find(fresh, name, &FreshPage::name);
+    return found == fresh.end() ? nullptr : found->page;
+  }
 };
 
 PageMover::PageMover(HostPagePool& pool, PageMoverOptions options)
@@ -243,39 +254,38 @@ void PageMover::add_to(Arriving& batch, Page& page) {
   reading->pages.push_back(&page);
 }
 
-std::vector<PageMover::Page*> PageMover::share_resident(std::span<Page> pages) {
+void PageMover::share_resident(Arriving& batch) {
   const std::lock_guard lock(mutex_);
-  std::vector<Page*> fresh;
-  for (Page& page : pages) {
+  for (Page& page : batch.pages) {
     const BytesName name = name_of(page.stored);
-    const auto has_same = [&](const Page* other) { return name_of(other->stored) == name; };
     page.host = resident_->share(name);
-    if (page.host.is_hole() && std::ranges::none_of(fresh, has_same)) fresh.push_back(&page);
+    if (page.host.is_hole() && batch.find_fresh(name) == nullptr) {
+      batch.fresh.push_back({&page, name});
+    }
   }
-  return fresh;
 }
 
-Status PageMover::take_host_pages(std::span<Page* const> fresh, std::span<Page> pages) {
-  for (Page* const page : fresh) {
+Status PageMover::take_host_pages(Arriving& batch) {
+  for (const FreshPage& fresh : batch.fresh) {
     const Result<PageHandle> host = pool_.allocate();
     if (!host) {
       const std::lock_guard lock(mutex_);
-      for (Page& other : pages) {
-        if (other.host.is_hole()) continue;
-        resident_->give_back(name_of(other.stored), std::exchange(other.host, no_page));
+      for (Page& page : batch.pages) {
+        if (page.host.is_hole()) continue;
+        resident_->give_back(name_of(page.stored), std::exchange(page.host, no_page));
       }
       return tl::unexpected(host.error());
     }
-    page->host = *host;
+    fresh.page->host = *host;
   }
   return {};
 }
 
 void PageMover::share_read(Arriving& batch) {
   const std::lock_guard lock(mutex_);
-  for (Page* const page : batch.fresh) {
+  for (const auto& [page, name] : batch.fresh) {
     if (page->status) {
-      page->host = resident_->note(name_of(page->stored), page->host);
+      page->host = resident_->note(name, page->host);
     } else {
       pool_.release(std::exchange(page->host, no_page));
     }
@@ -283,21 +293,20 @@ void PageMover::share_read(Arriving& batch) {
   for (Page& page : batch.pages) {
     if (!page.host.is_hole() || !page.status) continue;
     const BytesName name = name_of(page.stored);
-    const auto has_same = [&](const Page* other) { return name_of(other->stored) == name; };
-    page.status = (*std::ranges::find_if(batch.fresh, has_same))->status;
+    page.status = batch.find_fresh(name)->status;
     if (page.status) page.host = resident_->share(name);
   }
 }
 
 Status PageMover::start(Arriving& batch) {
-  batch.fresh = share_resident(batch.pages);
-  TERRACE_TRY(take_host_pages(batch.fresh, batch.pages));
+  share_resident(batch);
+  TERRACE_TRY(take_host_pages(batch));
   batch.held = std::make_shared<HeldPages>(pool_);
-  for (Page* const page : batch.fresh) {
+  for (const FreshPage& fresh : batch.fresh) {
     // The batch gives its reference back, in time or not.
-    pool_.share(page->host);
-    batch.held->add(page->host);
-    add_to(batch, *page);
+    pool_.share(fresh.page->host);
+    batch.held->add(fresh.page->host);
+    add_to(batch, *fresh.page);
   }
   for (Reading& reading : batch.readings) {
     reading.submitted = reading.source->submit(reading.batch);

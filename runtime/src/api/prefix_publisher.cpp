@@ -106,6 +106,18 @@ Status publish_chunks(const Publication& to, SequenceParts& parts, PublishReport
   return {};
 }
 
+/// Whether the store has all indexes of the first `tokens` tokens, the last of a chunk.
+Result<bool> has_indexes(SequenceState& state, const PrefixNames& names, std::size_t tokens) {
+  if (state.parts.plan.layout.empty()) return true;
+  PrefixLibrary& library = *state.runtime().prefixes;
+  const std::size_t chunks = divide_up(tokens, library.chunk_tokens());
+  TERRACE_ASSIGN(const tiers::ChunkKey index, library.index_key(names.chunks[chunks - 1]));
+  const TimePoint now = state.parts.work.clock().now();
+  TERRACE_ASSIGN(const tiers::ChunkLease indexed,
+                 library.chunks().lease(names.request({&index, 1}, now)));
+  return indexed.covers(index);
+}
+
 }  // namespace
 
 Result<PublishReport> publish_rows(SequenceState& state, const PrefixQuery& query) {
@@ -125,11 +137,12 @@ Result<PublishReport> publish_rows(SequenceState& state, const PrefixQuery& quer
   library.chunks().touch(names.request(names.chunks, parts.work.clock().now()));
   TERRACE_TRY(published);
   if (report.tokens == 0) return report;
-  const std::size_t chunks = divide_up(report.tokens, library.chunk_tokens());
-  TERRACE_ASSIGN(const tiers::ChunkKey index, library.index_key(names.chunks[chunks - 1]));
-  TERRACE_ASSIGN(const tiers::ChunkLease indexed,
-                 library.chunks().lease(names.request({&index, 1}, parts.work.clock().now())));
-  report.indexed = parts.plan.layout.empty() || indexed.covers(index);
+  TERRACE_ASSIGN(report.indexed, has_indexes(state, names, report.tokens));
+  if (state.unindexed_prefix > 0 && state.unindexed_prefix <= report.tokens) {
+    // Another sequence may have stored them meanwhile.
+    TERRACE_ASSIGN(const bool indexed, has_indexes(state, names, state.unindexed_prefix));
+    if (indexed) state.unindexed_prefix = 0;
+  }
   return report;
 }
 

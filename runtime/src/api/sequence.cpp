@@ -58,7 +58,8 @@ Result<std::unique_ptr<Sequence>> Sequence::fork() {
   if (started) return sequence;
   const std::lock_guard lock(state_->mutex);
   // It counts what was loaded for a twin that there will not be.
-  state_->parts.work.counters.bytes.refill += sequence->counters().bytes.refill;
+  state_->parts.work.counters.bytes.refill +=
+      std::exchange(sequence->state_->parts.work.counters.bytes.refill, 0);
   return tl::unexpected(state_->parts.work.named("fork", started).error());
 }
 
@@ -83,9 +84,11 @@ Result<PublishReport> Sequence::publish(const PrefixQuery& query) {
   if (report.tokens > 0 && !report.indexed) {
     TERRACE_ASSIGN(report.indexed, write_indexes_at(report.tokens));
   }
-  const std::size_t begun_with = std::exchange(state_->unindexed_prefix, 0);
-  if (begun_with > 0 && begun_with < report.tokens) {
-    TERRACE_TRY(write_indexes_at(begun_with).map([](bool) {}));
+  // A favour to others: where it fails, the caller's prefix is stored all the same.
+  const std::size_t begun_with = state_->unindexed_prefix;
+  if (begun_with > 0 && begun_with < report.tokens &&
+      write_indexes_at(begun_with).value_or(false)) {
+    state_->unindexed_prefix = 0;
   }
   return report;
 }

@@ -43,6 +43,7 @@ SequenceState::~SequenceState() {
   for (const auto& layer : parts.layers) layer->rows.close();
   runtime_->add_counters(parts.work);
   if (CounterFile* const file = runtime_->counter_file.get()) file->leave_sequence();
+  runtime_->publish_counters();
 }
 
 bool SequenceState::is_idle() const noexcept {
@@ -118,6 +119,7 @@ Status SequenceState::truncate(std::size_t length) {
     layer->index.build.hints.cut(parts.plan.shape(), length);
   }
   parts.progress.cut(length);
+  if (length < unindexed_prefix) unindexed_prefix = 0;
   parts.retention.cut();
   parts.rows.trim(divide_up(length, parts.plan.block_tokens()));
   if (parts.plan.keeps_everything()) return {};
@@ -171,6 +173,7 @@ Result<std::unique_ptr<SequenceState>> SequenceState::fork() {
     parts.indexes.refresh.stop();
   }
   TERRACE_ASSIGN(std::unique_ptr<SequenceState> twin, create(runtime_));
+  twin->unindexed_prefix = unindexed_prefix;
   const std::lock_guard its_lock(twin->mutex);  // others may look for memory in it by now
   twin->parts.progress.begin_as(parts.progress);
   for (std::size_t i = 0; i < parts.layers.size(); ++i) {

@@ -110,6 +110,8 @@ bool LayerRows::is_shared(std::size_t block) const {
 }
 
 Status LayerRows::share(const LayerRows& other) {
+  // First what can fail: from then on this counts among the holders of the pages.
+  TERRACE_TRY(host_.reserve(backend_, other.pages_.size()));
   pages_ = other.pages_.fork();
   stored_ = other.stored_;
   away_ = other.away_;
@@ -121,7 +123,6 @@ Status LayerRows::share(const LayerRows& other) {
   wanted_ = other.wanted_;
   lease_ = other.lease_;
   blocks_of_chunk_ = other.blocks_of_chunk_;
-  TERRACE_TRY(host_.reserve(backend_, pages_.size()));
   for (std::size_t page = 0; page < pages_.size(); ++page) host_.set(page, pages_[page]);
   return {};
 }
@@ -165,7 +166,7 @@ Status LayerRows::bring(std::span<Arrival> arrivals) {
     pages.push_back({.stored = one->rows->stored_[one->block]});
   }
   const Status promoted = left.front()->rows->mover_->promote(pages);
-  Status failed;
+  Status all_came;
   for (std::size_t i = 0; i < pages.size(); ++i) {
     Arrival& one = *left[i];
     if (pages[i].status && pages[i].host.is_hole()) continue;
@@ -176,14 +177,16 @@ Status LayerRows::bring(std::span<Arrival> arrivals) {
       --one.rows->away_;
     } else {
       one.rows->note_lost(one.block, one.status.error());
-      if (failed) failed = one.status;
+      if (all_came) all_came = one.status;
     }
   }
-  return failed ? promoted : failed;
+  return all_came ? promoted : all_came;
 }
 
 void LayerRows::note_lost(std::uint32_t block, const Error& why) {
-  const bool may_come = why.code == Errc::not_ready || why.code == Errc::cancelled;
+  // A store that was busy, or late, still has it.
+  const bool may_come =
+      why.code == Errc::not_ready || why.code == Errc::cancelled || why.code == Errc::out_of_memory;
   const bool adopted = mover_->is_adopted(stored_[block]);
   if (adopted) lease_->drop(block / blocks_of_chunk_, why);
   if (may_come) return;

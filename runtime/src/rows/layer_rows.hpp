@@ -91,8 +91,8 @@ class LayerRows {
   void list_away(std::span<const std::uint32_t> blocks, std::vector<Arrival>& arrivals);
   /// Reads the blocks that have not come, which are of layers of one runtime, in as few batches as
   /// they make. Blocks that another sequence has on the host are shared. Errors: out_of_memory
-  /// naming host.memory; that of the first block that has failed. Batches behind an error are not
-  /// read. Blocks that have come stay, and those that have not are away as before.
+  /// naming host.memory; that of the first block that has failed. One more batch is read after an
+  /// error. Blocks that have come stay, and those that have not are away as before.
   static Status bring(std::span<Arrival> arrivals);
   /// Returns how many of them were read.
   [[nodiscard]] static std::uint64_t count_read(std::span<const Arrival> arrivals) noexcept {

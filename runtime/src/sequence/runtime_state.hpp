@@ -48,7 +48,7 @@ class RuntimeState {
   MeasuredRate prompts;
   std::unique_ptr<CounterFile> counter_file;  ///< null = counters are not published
 
-  /// Adds what a sequence has counted to what is published. Its mutex is held.
+  /// Adds what a sequence has counted to what is published. Nothing else counts meanwhile.
   void add_counters(SequenceWork& work) const {
     if (counter_file != nullptr) counter_file->add(work.counters, work.published);
   }

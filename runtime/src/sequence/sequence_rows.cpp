@@ -228,11 +228,16 @@ void SequenceRows::relieve_host() {
 void SequenceRows::send_excess_away() {
   if (memory_.host.mover() == nullptr) return;
   const std::size_t limit = memory_.host.pages_limit();
-  for (;;) {
+  std::size_t most = offload::PageMover::batch_pages;
+  for (std::size_t before = SIZE_MAX;;) {
     const std::size_t pages = memory_.host.pages().pages_in_use();
     if (pages <= limit) return;
-    const std::size_t count = std::min(pages - limit, offload::PageMover::batch_pages);
+    // Pages that other sequences share make no room as they go: soon all of them are looked at.
+    const bool made_room = pages < before;
+    if (!made_room) most *= 2;
+    const std::size_t count = made_room ? std::min(pages - limit, most) : most;
     if (send_own_away({}, count).value_or(0) == 0) return;
+    before = pages;
   }
 }
 

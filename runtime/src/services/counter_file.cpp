@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <filesystem>
 #include <iterator>
 #include <limits>
@@ -171,9 +172,11 @@ void add_prefixes(const PrefixCounters& prefixes, MetricsText& to) {
 
 }  // namespace
 
+CounterFile::CounterFile(std::string path, const Clock& clock)
+    : path_(std::move(path)), clock_(clock), sums_(count_metrics.size()) {}
+
 Result<std::unique_ptr<CounterFile>> CounterFile::open(std::string path, const Clock& clock,
                                                        Gauges gauges) {
-  static_assert(count_metrics.size() <= sums_max);
   std::unique_ptr<CounterFile> file(new CounterFile(std::move(path), clock));
   const Status written = replace_file(file->path_, file->text(gauges()));
   if (!written) return tl::unexpected(written.error().while_doing("stats.file"));

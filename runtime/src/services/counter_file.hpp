@@ -2,13 +2,12 @@
 // format of Prometheus, which its node exporter collects, and `terrace stats` prints.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include "terrace/core/backend.hpp"
 #include "terrace/core/function_ref.hpp"
@@ -44,20 +43,18 @@ class CounterFile {
   void add(const SequenceCounters& now, SequenceCounters& added);
 
   /// Writes the file anew where the last one is a second old. A file that cannot be written stays
-  /// as it was. Cost: a small file, once a second.
+  /// as it was.
   void write_if_due(Gauges gauges);
 
  private:
-  static constexpr std::size_t sums_max = 64;
-
-  CounterFile(std::string path, const Clock& clock) : path_(std::move(path)), clock_(clock) {}
+  CounterFile(std::string path, const Clock& clock);
   [[nodiscard]] std::string text(const RuntimeGauges& gauges) const;
 
   const std::string path_;
   const Clock& clock_;
   std::atomic<std::size_t> sequences_{0};
   mutable std::mutex mutex_;  ///< guards sums
-  std::array<double, sums_max> sums_{};
+  std::vector<double> sums_;
   std::mutex writing_;  ///< held while the file is written; guards the time
   TimePoint written_{};
   bool is_there_ = false;

@@ -62,9 +62,9 @@ struct NvmeStoreOptions {
 };
 
 struct NvmeStoreState {
-  /// Lost are pages whose records open() gave up because blocks of the directory are damaged; of a
-  /// block that nobody can read, one. Pages that were put again since their record was written are
-  /// still there. Places that the disk could not read or write are not used again.
+  /// `lost` counts pages whose records open() gave up because blocks of the directory are damaged;
+  /// for a block that nobody can read, one. Pages that were put again since their record was
+  /// written are still there. `corrupt` counts reads of parts, too.
   StoreHealth health = {};
   /// Blocks of the directory that open() found damaged, or could not read. A block with an intact
   /// copy loses nothing.

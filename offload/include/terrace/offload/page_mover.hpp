@@ -49,7 +49,7 @@ struct PageMoverOptions {
   /// Pages go there; null: none can, and adopted ones are read alone.
   std::shared_ptr<Store> store;
   std::uint64_t owner = 0;  ///< first half of its keys: no other user of the store may have it
-  Duration deadline{};      ///< of a batch of pages
+  Duration deadline{};      ///< of a batch of pages, and of the batch that is read beside it
   /// Frees room for so many bytes in a store that is full, of what is worth less than the pages.
   /// Returns whether there was something to free; the pages are tried again then.
   std::function<bool(std::uint64_t bytes)> make_room = {};
@@ -66,8 +66,8 @@ class PageMover {
     Status status;
   };
 
-  /// Pages of one batch, at most. A call has two batches under way at a time: its pages wait for
-  /// few of other calls.
+  /// Pages of one batch, at most. A call has two batches under way at a time, so that pages of
+  /// other calls wait for at most so many of its own twice.
   static constexpr std::size_t batch_pages = 64;
 
   PageMover(HostPagePool& pool, PageMoverOptions options);
@@ -96,8 +96,8 @@ class PageMover {
   /// are not to be written. The store keeps them. A page that was not brought has no host page.
   ///
   /// Errors   out_of_memory of the pool. Errors of each page: those of the store; not_ready past
-  /// the
-  ///          deadline. Batches behind an error are not read: a page of theirs has no error
+  ///          the deadline. One more batch is read after an error: pages of later ones have neither
+  ///          a host page nor an error
   Status promote(std::span<Page> pages);
 
   /// Returns how pages of a store are read; null for the mover's own store.
@@ -129,7 +129,9 @@ class PageMover {
   class HeldPages;
   /// Pages that are read from one source.
   struct Reading;
-  /// A batch of pages that are being read.
+  /// A page that is not on the host yet.
+  struct FreshPage;
+  /// A batch of pages that are being brought.
   struct Arriving;
   enum class Presence : std::uint8_t { there, being_copied, not_copied };
   struct Named {
@@ -150,12 +152,12 @@ class PageMover {
   [[nodiscard]] Named named(StoredPage page) const;
   /// With the mutex held.
   [[nodiscard]] BytesName name_of(StoredPage page) const;
-  /// Has pages share what is on the host already. Returns the others, those with the same bytes
-  /// once.
-  std::vector<Page*> share_resident(std::span<Page> pages);
-  /// Takes new pages of the pool for `fresh` ones. Errors: out_of_memory; none of `pages` has a
+  /// Has pages share what is on the host already. The others, those with the same bytes once, are
+  /// the batch's fresh ones.
+  void share_resident(Arriving& batch);
+  /// Takes new pages of the pool for fresh ones. Errors: out_of_memory; no page of the batch has a
   /// page of the pool then.
-  Status take_host_pages(std::span<Page* const> fresh, std::span<Page> pages);
+  Status take_host_pages(Arriving& batch);
   /// Has all that want the bytes of pages that were read share these.
   void share_read(Arriving& batch);
   /// Adds a page to those of its source.

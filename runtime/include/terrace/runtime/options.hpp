@@ -158,8 +158,10 @@ struct RuntimeOptions {
   /// Path of a file in which the runtime publishes what its sequences have counted so far, and its
   /// memory: metrics in the text format of Prometheus. Empty = none.
   ///
-  /// Order    written when the runtime opens, and where a step ends, once a second at most. Counts
-  ///          outside of steps come with the next one. The file goes with the runtime
+  /// Order    written when the runtime opens, and where a step or a sequence ends, once a second at
+  ///          most: the counts of the last second, and those outside of steps, come with the next
+  ///          one. The file goes with the runtime
+  /// Cost     a small file, written by the thread that ends the step
   /// Errors   of Runtime::open: io_error. A file that cannot be written later stays as it was.
   ///          Two runtimes with one file write it in turns: give each its own
   std::string counters_file = {};

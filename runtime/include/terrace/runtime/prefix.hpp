@@ -56,7 +56,7 @@ struct ModelShare {
   std::size_t whole = 0;  ///< of the whole model; 0 = the shape has all of them
   std::size_t first = 0;  ///< that the runtime has, counted from 0
 
-  /// Returns how many the whole model has, of which the shape has `count`.
+  /// Returns how many the whole model has, where the shape has `count`.
   [[nodiscard]] constexpr std::size_t whole_for(std::size_t count) const noexcept {
     return whole == 0 ? count : whole;
   }
