@@ -526,8 +526,7 @@ constexpr std::array keys{
     ConfigKey{.name = "stats.file",
               .kind = text,
               .default_text = "",
-              .meaning = "file in which a runtime publishes its counters, for `terrace stats` and "
-                         "Prometheus; empty publishes none"},
+              .meaning = "file in which a runtime publishes its counters; empty publishes none"},
     ConfigKey{.name = "stats.mass_every",
               .kind = integer,
               .default_text = "0",

@@ -167,8 +167,8 @@ std::string bound_line(std::span<const PolicyFigures> figures) {
          "used\n";
 }
 
-/// Says in one sentence what the policy with the least loss gains over full attention.
-std::string gain_line(const RunJob& job, std::span<const PolicyFigures> figures) {
+/// Compares the policy with the least loss with full attention.
+std::string summary_line(const RunJob& job, std::span<const PolicyFigures> figures) {
   const PolicyFigures* const full = figures_of(figures, "full");
   const PolicyFigures* best = nullptr;
   for (const PolicyFigures& one : figures) {
@@ -179,7 +179,7 @@ std::string gain_line(const RunJob& job, std::span<const PolicyFigures> figures)
   const auto percent = [](double part, double whole) { return 100 * part / whole; };
   const std::optional<double>& error = best->bits_delta->standard_error;
   return fmt::format(
-      "gain     {} attends to {:.0f} % of the tokens, at {:+.3f}{} bits/{}. Compared with full it\n"
+      "summary  {} attends to {:.0f} % of the tokens, at {:+.3f}{} bits/{}. Compared with full it\n"
       "         takes {:.0f} % of the device memory and {:.0f} % of the time a token\n",
       best->policy, percent(best->attended_tokens_mean, full->attended_tokens_mean),
       best->bits_delta->mean, error ? fmt::format(" ±{:.3f}", *error) : "",
@@ -248,7 +248,7 @@ std::string run_table(const RunJob& job, const Machine& machine,
   for (const PolicyFigures& one : figures) text += generated_text(job, one);
   for (const PolicyFigures& one : figures) text += turn_lines(job, one);
   text += bound_line(figures);
-  return text + gain_line(job, figures);
+  return text + summary_line(job, figures);
 }
 
 }  // namespace terrace::apps
