@@ -17,7 +17,6 @@ namespace {
 
 constexpr std::size_t page_bytes = 64;
 constexpr Duration deadline = std::chrono::milliseconds{20};
-constexpr PageHandle no_page{.region = PageHandle::no_region};
 
 class Mover : public ::testing::Test {
  protected:
@@ -25,6 +24,16 @@ class Mover : public ::testing::Test {
 
   [[nodiscard]] PageMoverOptions options() const {
     return {.store = store_, .owner = 7, .deadline = deadline};
+  }
+  /// Makes all anew, with room for so many pages and calls that are never late.
+  void make_anew(std::size_t pages) {
+    mover_.reset();
+    pool_.reset();
+    backend_ = HostBackend::create({.host_memory_limit = pages * page_bytes}).value();
+    pool_ = HostPagePool::create(*backend_, {.page_bytes = page_bytes}).value();
+    PageMoverOptions patient = options();
+    patient.deadline = std::chrono::minutes{10};
+    mover_ = std::make_unique<PageMover>(*pool_, patient);
   }
   /// A page of the pool, with all bytes `value`.
   PageMover::Page filled(int value) {
@@ -135,7 +144,7 @@ TEST_F(Mover, ErasesACopyThatIsReleasedWhileItIsUnderWay) {
 TEST_F(Mover, ErasesAPageWithItsLastReference) {
   PageMover::Page page = filled(1);
   mover_->demote({&page, 1});
-  mover_->share(page.stored, no_page);
+  mover_->share(page.stored, PageHandle::hole());
   mover_->release(page.stored);
   EXPECT_EQ(mover_->page_count(), 1U);
   mover_->release(page.stored);
@@ -338,12 +347,7 @@ TEST_F(SharingMover, LendsNoPageThatALateBatchMayStillWrite) {
 /// Threads that bring the same bytes, give them back, or keep them and write: each always sees the
 /// bytes, or its own.
 TEST_F(SharingMover, GivesEachThreadTheBytesThatItAskedFor) {
-  backend_ = HostBackend::create({.host_memory_limit = 64 * page_bytes}).value();
-  mover_.reset();
-  pool_ = HostPagePool::create(*backend_, {.page_bytes = page_bytes}).value();
-  PageMoverOptions patient = options();
-  patient.deadline = std::chrono::minutes{10};
-  mover_ = std::make_unique<PageMover>(*pool_, patient);
+  make_anew(64);
   const auto live = [&](std::uint64_t thread) {
     Rng rng(thread);
     const std::vector<std::byte> right(page_bytes, std::byte{5});
@@ -376,12 +380,7 @@ class MoverOfManyPages : public Mover {
   static constexpr std::size_t count = 4 * PageMover::batch_pages + 3;
 
   MoverOfManyPages() {
-    backend_ = HostBackend::create({.host_memory_limit = 2 * count * page_bytes}).value();
-    mover_.reset();
-    pool_ = HostPagePool::create(*backend_, {.page_bytes = page_bytes}).value();
-    PageMoverOptions patient = options();
-    patient.deadline = std::chrono::minutes{10};
-    mover_ = std::make_unique<PageMover>(*pool_, patient);
+    make_anew(2 * count);
     for (std::size_t i = 0; i < count; ++i) pages_.push_back(filled(static_cast<int>(i % 100)));
     mover_->demote(pages_);
     for (const PageMover::Page& page : pages_) pool_->release(page.host);

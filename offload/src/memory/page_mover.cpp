@@ -9,11 +9,6 @@
 #include "terrace/core/assert.hpp"
 
 namespace terrace::offload {
-namespace {
-
-constexpr PageHandle no_page{.region = PageHandle::no_region};
-
-}  // namespace
 
 class PageMover::HeldPages {
  public:
@@ -272,7 +267,7 @@ Status PageMover::take_host_pages(Arriving& batch) {
       const std::lock_guard lock(mutex_);
       for (Page& page : batch.pages) {
         if (page.host.is_hole()) continue;
-        resident_->give_back(name_of(page.stored), std::exchange(page.host, no_page));
+        resident_->give_back(name_of(page.stored), std::exchange(page.host, PageHandle::hole()));
       }
       return tl::unexpected(host.error());
     }
@@ -287,7 +282,7 @@ void PageMover::share_read(Arriving& batch) {
     if (page->status) {
       page->host = resident_->note(name, page->host);
     } else {
-      pool_.release(std::exchange(page->host, no_page));
+      pool_.release(std::exchange(page->host, PageHandle::hole()));
     }
   }
   for (Page& page : batch.pages) {
@@ -330,7 +325,7 @@ bool PageMover::finish(Arriving& batch) {
 
 Status PageMover::promote(std::span<Page> pages) {
   tidy_up();
-  for (Page& page : pages) page = {.host = no_page, .stored = page.stored, .status = {}};
+  for (Page& page : pages) page = {.host = PageHandle::hole(), .stored = page.stored, .status = {}};
   std::optional<Arriving> before;
   Status started;
   bool all_came = true;

@@ -4,7 +4,7 @@ namespace terrace::offload {
 
 PageHandle ResidentPages::share(const BytesName& name) {
   const auto found = pages_.find(name);
-  if (found == pages_.end()) return {.region = PageHandle::no_region};
+  if (found == pages_.end()) return PageHandle::hole();
   ++found->second.holders;
   pool_.share(found->second.page);
   return found->second.page;

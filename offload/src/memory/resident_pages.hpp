@@ -1,4 +1,5 @@
-// Pages of stores that are on the host, so that who wants one shares it with those who have it.
+// Pages of stores that are on the host: a sequence that needs one shares it with those that have
+// it.
 #pragma once
 
 #include <cstdint>

@@ -138,7 +138,7 @@ Result<PublishReport> publish_rows(SequenceState& state, const PrefixQuery& quer
   TERRACE_TRY(published);
   if (report.tokens == 0) return report;
   TERRACE_ASSIGN(report.indexed, has_indexes(state, names, report.tokens));
-  if (state.unindexed_prefix > 0 && state.unindexed_prefix <= report.tokens) {
+  if (state.unindexed_prefix > 0 && state.unindexed_prefix < report.tokens) {
     // Another sequence may have stored them meanwhile.
     TERRACE_ASSIGN(const bool indexed, has_indexes(state, names, state.unindexed_prefix));
     if (indexed) state.unindexed_prefix = 0;

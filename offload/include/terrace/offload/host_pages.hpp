@@ -30,7 +30,8 @@ struct PageHandle {
 
   std::uint32_t region = 0;
   std::uint32_t offset = 0;
-  /// Whether the handle stands for a page that has been given back.
+  /// Stands for a page that has been given back, or is not there yet.
+  [[nodiscard]] static constexpr PageHandle hole() noexcept { return {.region = no_region}; }
   [[nodiscard]] bool is_hole() const noexcept { return region == no_region; }
   bool operator==(const PageHandle&) const = default;
 };
@@ -119,7 +120,7 @@ class PageTable {
   [[nodiscard]] Result<std::byte*> append();
 
   /// Appends holes, to be filled.
-  void append_holes(std::size_t count) { pages_.resize(pages_.size() + count, no_page); }
+  void append_holes(std::size_t count) { pages_.resize(pages_.size() + count, PageHandle::hole()); }
 
   /// Returns a table that shares all pages.
   [[nodiscard]] PageTable fork() const;
@@ -134,7 +135,7 @@ class PageTable {
 
   /// Takes a page out of the middle, with its reference: a hole stays.
   [[nodiscard]] PageHandle take_out(std::size_t index) noexcept {
-    return std::exchange(pages_[index], no_page);
+    return std::exchange(pages_[index], PageHandle::hole());
   }
 
   /// Fills a hole with a page, whose reference becomes the table's. Returns its memory.
@@ -156,8 +157,6 @@ class PageTable {
   }
 
  private:
-  static constexpr PageHandle no_page{.region = PageHandle::no_region};
-
   HostPagePool* pool_;
   std::vector<PageHandle> pages_;
 };

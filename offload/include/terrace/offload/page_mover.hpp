@@ -60,7 +60,7 @@ class PageMover {
  public:
   /// A page to move. `status` says how that went.
   struct Page {
-    PageHandle host{.region = PageHandle::no_region};
+    PageHandle host = PageHandle::hole();
     StoredPage stored = StoredPage::none;
     bool was_read = false;  ///< promote() has read it: it was not on the host yet
     Status status;
@@ -116,7 +116,8 @@ class PageMover {
   /// on.
   void keep(StoredPage page, PageHandle host);
 
-  /// Adds a reference, of one who shares the page of the pool, too; a hole if there is none.
+  /// Adds a reference. Its holder shares `host`, too, the page of the pool; a hole if there is
+  /// none.
   void share(StoredPage page, PageHandle host);
   /// Takes a reference away; the last one erases the page, unless it was adopted.
   void release(StoredPage page);
