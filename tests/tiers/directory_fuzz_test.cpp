@@ -110,11 +110,8 @@ class Run {
     ASSERT_EQ(found.has_value(), is_there);
     if (!found) return;
     ASSERT_EQ(found->tenant, expected->second.tenant);
-    ASSERT_EQ(found->origin, expected->second.origin);
     ASSERT_EQ(found->uses, expected->second.uses);
     ASSERT_EQ(found->last_use.time_since_epoch().count() >> 28, expected->second.last_use);
-    const std::uint32_t needed = found->origin == ChunkOrigin::prompt ? 1 : 2;
-    ASSERT_EQ(made_.directory.is_worth_nvme(key), found->uses >= needed);
     for (std::size_t t = 0; t < stored_tier_count; ++t) {
       const auto copy = expected->second.copies.find(stored_tiers[t]);
       const bool has_copy = copy != expected->second.copies.end() &&
@@ -175,13 +172,11 @@ class Run {
   void reserve() {
     const ChunkKey key = pick_key();
     const Digest root = root_numbered(static_cast<unsigned>(chain_ % 3));
-    const ReserveRequest request{
-        .root = root,
-        .key = key,
-        .tier = pick_tier(),
-        .tenant = pick_tenant(),
-        .bytes = 1 + rng_.below(100),
-        .origin = rng_.below(2) == 0 ? ChunkOrigin::prompt : ChunkOrigin::decoding};
+    const ReserveRequest request{.root = root,
+                                 .key = key,
+                                 .tier = pick_tier(),
+                                 .tenant = pick_tenant(),
+                                 .bytes = 1 + rng_.below(100)};
     const auto expected = model_.reserve(request);
     const auto reserved = made_.directory.reserve(request);
     ASSERT_EQ(reserved.has_value(), expected.has_value());

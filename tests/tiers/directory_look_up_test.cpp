@@ -126,26 +126,16 @@ TEST(DirectoryLookUp, UsesARunFromItsEndSoThatTheEndIsEvictedFirst) {
   EXPECT_EQ(keys_of(made.evict(200)), (std::vector{keys[3], keys[2]}));
 }
 
-TEST(DirectoryLookUp, CountsUsesAndKnowsWhatIsWorthAWriteToNvme) {
+TEST(DirectoryLookUp, CountsUsesAndSaysWhenTheLastWas) {
   MadeDirectory made({.chunks_max = 100});
-  const auto keys = some_keys(2);
+  const auto keys = some_keys(1);
   made.store(keys[0], Tier::host, 100, {}, at_seconds(2));
-  const CopyHandle decoded =
-      made.directory
-          .reserve({.root = some_root, .key = keys[1], .bytes = 1, .origin = ChunkOrigin::decoding})
-          .value()
-          .handle;
-  EXPECT_EQ(made.directory.publish(decoded, {}), Answer::done);
-  EXPECT_TRUE(made.directory.is_worth_nvme(keys[0]));
-  EXPECT_FALSE(made.directory.is_worth_nvme(keys[1]));
+  EXPECT_EQ(made.directory.chunk(keys[0])->uses, 1U);
   made.find(keys, at_seconds(7));
-  EXPECT_TRUE(made.directory.is_worth_nvme(keys[1]));
-  const StoredChunk chunk = made.directory.chunk(keys[1]).value();
+  const StoredChunk chunk = made.directory.chunk(keys[0]).value();
   EXPECT_EQ(chunk.uses, 2U);
-  EXPECT_EQ(chunk.origin, ChunkOrigin::decoding);
   EXPECT_LE(chunk.last_use, at_seconds(7));
   EXPECT_GT(chunk.last_use, at_seconds(6));
-  EXPECT_FALSE(made.directory.is_worth_nvme({}));
 }
 
 TEST(DirectoryLookUp, RemembersTheUsesOfAChunkThatWasEvicted) {
@@ -153,14 +143,8 @@ TEST(DirectoryLookUp, RemembersTheUsesOfAChunkThatWasEvicted) {
   const auto keys = some_keys(1);
   made.store(keys[0]);
   made.evict(1);
-  const CopyHandle again =
-      made.directory
-          .reserve({.root = some_root, .key = keys[0], .bytes = 1, .origin = ChunkOrigin::decoding})
-          .value()
-          .handle;
-  EXPECT_EQ(made.directory.publish(again, {}), Answer::done);
+  made.store(keys[0]);
   EXPECT_EQ(made.directory.chunk(keys[0])->uses, 2U);
-  EXPECT_TRUE(made.directory.is_worth_nvme(keys[0]));
 }
 
 /// The figures of the table of gone chunks that directory.hpp states.

@@ -108,10 +108,8 @@ std::optional<Reserved::Kind> DirectoryModel::reserve(const ReserveRequest& requ
     return std::nullopt;
   }
   if (chunk == chunks_.end()) {
-    chunks_[request.key] = {.tenant = request.tenant,
-                            .origin = request.origin,
-                            .uses = is_known ? gone_.at(request.key).uses : 0,
-                            .copies = {}};
+    chunks_[request.key] = {
+        .tenant = request.tenant, .uses = is_known ? gone_.at(request.key).uses : 0, .copies = {}};
   }
   chunks_[request.key].copies[request.tier] = {.bytes = request.bytes};
   return Reserved::Kind::reserved;

@@ -26,7 +26,6 @@ class DirectoryModel {
   };
   struct Chunk {
     TenantId tenant = {};
-    ChunkOrigin origin = ChunkOrigin::prompt;
     std::uint32_t uses = 0;
     std::int64_t last_use = 0;  ///< in units of 2^28 ns
     std::map<Tier, Copy> copies;

@@ -64,7 +64,7 @@ bool Directory::Block::has_right_chunks() const {
   for (RecordNumber number = 1; number < header.chunks.fresh; ++number) {
     const ChunkRecord& chunk = chunks[number];
     if (is_free_chunk(chunk)) continue;
-    if (chunk.state > ChunkRecord::State::of_decoding || chunk.tenant >= tenants.size()) {
+    if (chunk.state > ChunkRecord::State::used || chunk.tenant >= tenants.size()) {
       return false;
     }
     std::size_t there = 0;

@@ -34,7 +34,7 @@ struct PoolState {
 
 /// A chunk with a copy that is reserved, published or dropped and leased.
 struct ChunkRecord {
-  enum class State : std::uint8_t { free, of_prompt, of_decoding };
+  enum class State : std::uint8_t { free, used };
 
   ChunkKey key;
   std::array<RecordNumber, stored_tier_count> copies;

@@ -129,8 +129,7 @@ Result<Reserved> Directory::reserve(const ReserveRequest& request) {
     ChunkRecord& record = block_->chunks[chunk];
     record.tenant = static_cast<std::uint16_t>(request.tenant);
     record.uses = static_cast<std::uint8_t>(uses);
-    record.state = request.origin == ChunkOrigin::prompt ? ChunkRecord::State::of_prompt
-                                                         : ChunkRecord::State::of_decoding;
+    record.state = ChunkRecord::State::used;
   }
   return Reserved{.handle =
                       block_->copies.handle_of(block_->copies.reserve(chunk, tier, request.bytes))};

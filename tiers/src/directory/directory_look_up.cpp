@@ -136,8 +136,6 @@ std::optional<StoredChunk> Directory::chunk(const ChunkKey& key) const {
   if (block_->fastest(record) == stored_tier_count) return std::nullopt;
   StoredChunk chunk{
       .tenant = TenantId{record.tenant},
-      .origin = record.state == ChunkRecord::State::of_prompt ? ChunkOrigin::prompt
-                                                              : ChunkOrigin::decoding,
       .uses = record.uses,
       .last_use = TimePoint{Duration{std::int64_t{record.last_use} << last_use_shift}}};
   for (std::size_t tier = 0; tier < stored_tier_count; ++tier) {
@@ -147,16 +145,6 @@ std::optional<StoredChunk> Directory::chunk(const ChunkKey& key) const {
     }
   }
   return chunk;
-}
-
-bool Directory::is_worth_nvme(const ChunkKey& key) const {
-  const RecordNumber number = block_->chunks.find(key);
-  if (number == no_record) return false;
-  const ChunkRecord& chunk = block_->chunks[number];
-  const DirectoryOptions& options = block_->header.options;
-  return chunk.uses >= (chunk.state == ChunkRecord::State::of_prompt
-                            ? options.nvme_uses_of_prompts
-                            : options.nvme_uses_of_decoding);
 }
 
 }  // namespace terrace::tiers

@@ -27,8 +27,7 @@ Result<Reserved> ChunkCatalogue::reserve(const Entry& entry) {
                                .key = entry.key,
                                .tier = Tier::nvme,
                                .tenant = entry.tenant,
-                               .bytes = entry.bytes,
-                               .origin = entry.origin};
+                               .bytes = entry.bytes};
   Result<Reserved> reserved = directory_.reserve(request);
   const bool is_full = !reserved && reserved.error().code == Errc::out_of_memory;
   return is_full && evict(1) > 0 ? directory_.reserve(request) : reserved;

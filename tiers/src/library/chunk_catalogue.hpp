@@ -36,7 +36,6 @@ class ChunkCatalogue {
     TenantId tenant = {};
     ChunkKey key = {};
     std::uint64_t bytes = 0;
-    ChunkOrigin origin = ChunkOrigin::prompt;
   };
   /// Takes a place in the directory; where that is full, the chunk evicts others. Errors: those of
   /// Directory::reserve.

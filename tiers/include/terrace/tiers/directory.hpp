@@ -51,8 +51,6 @@ struct DirectoryOptions {
   std::uint64_t leases_max = 4096;
   std::uint32_t tenants_max = 64;
   std::uint64_t seed = 0;  ///< of the hash table; a random one, so that nobody can fill one place
-  std::uint32_t nvme_uses_of_prompts = 1;  ///< Directory::is_worth_nvme
-  std::uint32_t nvme_uses_of_decoding = 2;
 };
 
 struct FindRequest {
@@ -77,7 +75,6 @@ struct ReserveRequest {
   Tier tier = Tier::host;
   TenantId tenant = {};
   std::uint64_t bytes = 0;  ///< of the copy in this tier; at most Directory::copy_bytes_max
-  ChunkOrigin origin = ChunkOrigin::prompt;
 };
 
 struct Reserved {
@@ -179,9 +176,6 @@ class Directory {
 
   /// Returns what is known of a chunk; nothing where no tier has a published copy.
   [[nodiscard]] std::optional<StoredChunk> chunk(const ChunkKey& key) const;
-
-  /// Whether a chunk that is there has been used often enough to be written to NVMe.
-  [[nodiscard]] bool is_worth_nvme(const ChunkKey& key) const;
 
   /// Takes room for a copy within the limits. Nobody finds it before it is published.
   ///

@@ -60,14 +60,9 @@ struct FreedCopy {
   bool was_last = false;  ///< no other tier has the chunk
 };
 
-/// Where the tokens of a chunk came from; it decides from which use on the chunk is worth a write
-/// to NVMe.
-enum class ChunkOrigin : std::uint8_t { prompt, decoding };
-
 /// A chunk with a published copy in a tier at least.
 struct StoredChunk {
-  TenantId tenant = {};  ///< that stored it first, and whose quotas count it
-  ChunkOrigin origin = ChunkOrigin::prompt;
+  TenantId tenant = {};     ///< that stored it first, and whose quotas count it
   std::uint32_t uses = 0;   ///< when it was stored first, and at each look-up; 255 = or more
   TimePoint last_use = {};  ///< rounded down to a multiple of 2^28 ns, about a quarter second
   std::array<std::optional<StoredCopy>, stored_tier_count> copies = {};  ///< host, nvme, remote
