@@ -177,6 +177,40 @@ TEST_F(CPrefix, IsOfTheHeadsAndLayersThatARuntimeHas) {
   }
 }
 
+TEST_F(CPrefix, IsNamedByHashesInPlaceOfTokens) {
+  const RuntimeHandle runtime = open();
+  const QueueHandle compute = wrap_caller(runtime);
+  CBatch batch(runtime.get(), compute.get(), small_shape, 1);
+  prefill(batch, kept);
+  const std::string hashes(kept / 8 * 5, 'h');
+  terrace_prefix_query asked = TERRACE_PREFIX_QUERY_INIT;
+  asked.hashes = hashes.data();
+  asked.hash_count = kept / 8;
+  asked.hash_bytes = 5;
+  asked.hash_tokens = 8;
+  terrace_publish_report report = TERRACE_PUBLISH_REPORT_INIT;
+  EXPECT_OK(terrace_sequence_publish(batch.sequence(0).get(), &asked, &report));
+  EXPECT_EQ(report.tokens, kept);
+  EXPECT_EQ(found(runtime), 0U) << "tokens are other names";
+  terrace_sequence* sequence = nullptr;
+  EXPECT_OK(terrace_sequence_open_prefix(runtime.get(), nullptr, &asked, &sequence, nullptr));
+  EXPECT_EQ(terrace_sequence_length(sequence), kept);
+  terrace_sequence_close(sequence);
+  const auto expect_refused = [&](const char* why) {
+    expect_failure(terrace_sequence_open_prefix(runtime.get(), nullptr, &asked, &sequence, nullptr),
+                   TERRACE_INVALID_ARGUMENT, why);
+  };
+  asked.hash_tokens = 7;
+  expect_refused("no whole hashes of 7 tokens");
+  asked.hash_bytes = 0;
+  expect_refused("query.hash_bytes is 0");
+  asked.hash_count = SIZE_MAX;
+  asked.hash_bytes = 2;
+  expect_refused("query.hash_bytes is 2");
+  asked.hashes = nullptr;
+  expect_refused("query.hashes is NULL");
+}
+
 TEST_F(CPrefix, IsNeitherKeptNorFoundWithoutAModel) {
   const RuntimeHandle runtime = open("tier.model", "");
   const QueueHandle compute = wrap_caller(runtime);

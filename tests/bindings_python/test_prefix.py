@@ -214,6 +214,30 @@ def test_a_salt_is_text_or_bytes_and_is_never_shown(tmp_path):
         runtime.open_sequence(salt="secret")
 
 
+def test_hashes_name_a_prefix_in_place_of_tokens(tmp_path):
+    runtime = open_runtime(tmp_path / "rows")
+    sequence = prompted(runtime).sequence
+    hashes = [bytes([block, 7]) for block in range(KEPT // 8)]
+    named = {"hashes": hashes, "hash_tokens": 8}
+    assert sequence.publish(**named).tokens == KEPT
+    assert len(runtime.open_sequence(**named)) == KEPT
+    assert len(runtime.open_sequence(**named, salt="a tenant's")) == 0
+    assert len(runtime.open_sequence(TOKENS)) == 0
+    for wrong, why in (({"hashes": b"bytes", "hash_tokens": 8}, "hashes is b.bytes.: give a list"),
+                       ({"hashes": [b"a", 7], "hash_tokens": 8}, r"hashes\[1\] is 7: give bytes"),
+                       ({"hashes": [b"a", b"bc"], "hash_tokens": 8}, r"hashes\[1\] has 2 bytes"),
+                       ({"hashes": [b""], "hash_tokens": 8}, r"hashes\[0\] has 0 bytes"),
+                       ({"hashes": hashes, "hash_tokens": 0}, "no whole hashes of 0 tokens"),
+                       ({"hashes": hashes, "hash_tokens": -1}, "hash_tokens"),
+                       ({**named, "tokens": TOKENS}, "tokens and hashes")):
+        with pytest.raises(terrace.InvalidArgument, match=why):
+            runtime.open_sequence(**wrong)
+        with pytest.raises(terrace.InvalidArgument, match=why):
+            sequence.publish(**wrong)
+    with pytest.raises(terrace.InvalidArgument, match="give tokens or hashes"):
+        sequence.publish()
+
+
 def test_without_a_model_nothing_is_kept(tmp_path):
     runtime = open_runtime(tmp_path / "rows", **{"tier.model": ""})
     sequence = prompted(runtime).sequence

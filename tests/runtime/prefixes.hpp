@@ -53,7 +53,7 @@ inline PublishReport publish(const Scenario& scenario, const PrefixQuery& query,
   const auto runtime = scenario.open();
   const Traffic traffic(scenario.runtime.shape, seed);
   Drive drive(*runtime, traffic);
-  EXPECT_TRUE(drive.prefill(query.tokens.size()).has_value());
+  EXPECT_TRUE(drive.prefill(query.length()).has_value());
   const Result<PublishReport> report = drive.sequence().publish(query);
   EXPECT_TRUE(report.has_value()) << report.error().message();
   return report.value_or(PublishReport{});
@@ -73,7 +73,7 @@ inline std::vector<StepOutput> publish_and_step(const Scenario& scenario,
   const auto runtime = scenario.open();
   const Traffic traffic(scenario.runtime.shape, 1);
   Drive drive(*runtime, traffic);
-  EXPECT_TRUE(drive.prefill(query.tokens.size()).has_value());
+  EXPECT_TRUE(drive.prefill(query.length()).has_value());
   const auto report = drive.sequence().publish(query);
   EXPECT_TRUE(report.has_value()) << report.error().message();
   EXPECT_EQ(report.value_or(PublishReport{}).tokens, kept);

@@ -9,8 +9,7 @@
  *   terrace_sequence_begin_prompt(sequence, tokens);
  *   terrace_step_begin(runtime, &members, &step);       // a piece of a prompt, or one token
  *   terrace_step_attend(step, layer, &tensors);         // layer by layer
- *   terrace_step_end(step, NULL);
- *   terrace_step_close(step);
+ *   terrace_step_end(step, NULL), terrace_step_close(step);
  *
  * docs/embedding-c.md has a program, and says which side owns which memory.
  *
@@ -312,10 +311,8 @@ TERRACE_API terrace_status terrace_sequence_open(terrace_runtime* runtime,
                                                  terrace_sequence** sequence);
 
 /* Tokens that sequences begin with, whose rows and indexes the file tier.nvme.path keeps, or the
- * daemon of daemon.socket: in chunks of tier.chunk_tokens tokens, for this process and later
- * ones, with the daemon for others beside it, too. Rows are found by all that they depend on: the
- * tokens, the shape, the salt, and the settings tier.model, tier.adapter, tier.rope,
- * tier.model_kv_heads, tier.first_kv_head, tier.model_layers and tier.first_layer. */
+ * daemon of daemon.socket: in chunks of tier.chunk_tokens tokens, for this process and later ones,
+ * with the daemon for others beside it, too. docs/embedding-c.md says what rows are found by. */
 typedef struct terrace_prefix_query {
   size_t size;
   /* [token_count], from the sequence's first token on. A sequence needs a token after those that
@@ -323,17 +320,21 @@ typedef struct terrace_prefix_query {
    * NULL where token_count is 0. */
   const uint32_t* tokens;
   size_t token_count;
-  /* [salt_bytes], a tenant's secret: prefixes with another salt are never found. Any bytes, no zero
-   * byte at the end; NULL where salt_bytes is 0: no salt. */
+  /* [salt_bytes], a tenant's secret of any bytes: prefixes with another one are never found. */
   const void* salt;
   size_t salt_bytes;
-  /* 1 = keeps, or finds, the tokens behind the last whole chunk, too, which only a query of exactly
-   * these tokens finds: a sequence that is published with all its tokens, and closed, goes on in
-   * another one with the same bits. 0 = whole chunks alone. */
+  /* 1 = also tokens behind the last whole chunk, which only a query of exactly these tokens finds:
+   * what is published with all its tokens, and closed, goes on with the same bits. 0 = no tail. */
   int32_t with_tail;
   int32_t reserved; /* 0 */
+  /* [hash_count * hash_bytes], in place of tokens: hashes of an engine's own blocks of hash_tokens
+   * tokens, a divisor of tier.chunk_tokens; at most 64 bytes each. A hash stands for all that rows
+   * of its tokens depend on, and finds what was published with hashes. */
+  const void* hashes;
+  size_t hash_count, hash_bytes, hash_tokens;
 } terrace_prefix_query;
-#define TERRACE_PREFIX_QUERY_INIT {sizeof(terrace_prefix_query), NULL, 0, NULL, 0, 0, 0}
+#define TERRACE_PREFIX_QUERY_INIT \
+  {sizeof(terrace_prefix_query), NULL, 0, NULL, 0, 0, 0, NULL, 0, 0, 0}
 
 /* As terrace_sequence_open, but the sequence begins with the longest stored prefix of the query's
  * tokens: whole chunks or, with with_tail, all tokens. terrace_sequence_length tells how many
@@ -397,8 +398,8 @@ TERRACE_API terrace_status terrace_sequence_fork(terrace_sequence* sequence,
 TERRACE_API terrace_status terrace_sequence_pause(terrace_sequence* sequence);
 TERRACE_API terrace_status terrace_sequence_resume(terrace_sequence* sequence);
 
-/* Returns 1 if the next step would not wait for an index that is being built, otherwise 0, also for
- * NULL. */
+/* Returns 1 if the next step would not wait for an index that is being built, else 0 as for NULL.
+ */
 TERRACE_API int terrace_sequence_index_ready(const terrace_sequence* sequence);
 
 /* Waits until indexes are built. Errors: TERRACE_NOT_READY: past the setting `deadline`; those of
@@ -434,8 +435,7 @@ TERRACE_API terrace_status terrace_sequence_publish(terrace_sequence* sequence,
 /* Copies rows of a KV head, from whichever tier has them.
  *
  * Shapes   positions [count], in any order; target [count, 2, head_dim]: key, then value
- * Layout   packed, KV dtype
- * Memory   both host
+ * Layout   packed, KV dtype, host memory
  * Errors   TERRACE_INVALID_ARGUMENT: not idle, no such layer, head or position, target_bytes other
  *          than count rows; then nothing was read. TERRACE_NOT_READY */
 TERRACE_API terrace_status terrace_sequence_read_rows(terrace_sequence* sequence, uint32_t layer,
@@ -443,7 +443,7 @@ TERRACE_API terrace_status terrace_sequence_read_rows(terrace_sequence* sequence
                                                       size_t count, void* target,
                                                       size_t target_bytes);
 
-/* Gives counts of its work and moved bytes, as a JSON object (docs/embedding-c.md). */
+/* Gives counts of work and moved bytes, as a JSON object (docs/embedding-c.md). */
 TERRACE_API terrace_status terrace_sequence_counters(terrace_sequence* sequence, const char** json);
 
 /* ---- Steps: one pass of a batch through all layers ------------------------------------------ */

@@ -52,13 +52,27 @@ struct ReadQuery {
   std::vector<TokenId> tokens = {};
   std::string salt = {};
   bool with_tail = false;
+  PrefixHashes hashes = {};  ///< in the caller's memory
 
   [[nodiscard]] PrefixQuery query() const {
-    return {.tokens = tokens, .salt = salt, .with_tail = with_tail};
+    return {.tokens = tokens, .salt = salt, .with_tail = with_tail, .hashes = hashes};
   }
 };
 
-/// Errors: those of read_struct; invalid_argument: NULL where there are tokens, or bytes of salt.
+Result<PrefixHashes> read_hashes(const terrace_prefix_query& query) {
+  if (query.hashes == nullptr) return fail(Errc::invalid_argument, "query.hashes is NULL");
+  if (query.hash_bytes == 0 || query.hash_count > SIZE_MAX / query.hash_bytes) {
+    return fail(Errc::invalid_argument, "query.hash_bytes is {}, for {} hashes", query.hash_bytes,
+                query.hash_count);
+  }
+  return PrefixHashes{
+      .values = {static_cast<const std::byte*>(query.hashes), query.hash_count * query.hash_bytes},
+      .bytes = query.hash_bytes,
+      .tokens = query.hash_tokens};
+}
+
+/// Errors: those of read_struct; invalid_argument: NULL where there are tokens, bytes of salt or
+/// hashes, or hashes without bytes.
 Result<ReadQuery> read_query(const terrace_prefix_query* given) {
   constexpr std::size_t size_min = offsetof(terrace_prefix_query, salt);
   TERRACE_ASSIGN(
@@ -74,6 +88,9 @@ Result<ReadQuery> read_query(const terrace_prefix_query* given) {
   if (query.salt_bytes > 0) {
     if (query.salt == nullptr) return fail(Errc::invalid_argument, "query.salt is NULL");
     read.salt.assign(static_cast<const char*>(query.salt), query.salt_bytes);
+  }
+  if (query.hash_count > 0) {
+    TERRACE_ASSIGN(read.hashes, read_hashes(query));
   }
   return read;
 }

@@ -93,6 +93,29 @@ std::vector<std::uint32_t> read_tokens(std::string_view name, GivenObject given)
   return {numbers.begin(), numbers.end()};
 }
 
+Hashes read_hashes(std::string_view name, GivenObject given) {
+  Hashes hashes;
+  const nb::handle object = given.object;
+  if (object.is_none()) return hashes;
+  if (!nb::isinstance<nb::list>(object) && !nb::isinstance<nb::tuple>(object)) {
+    refuse_object(name, object, "a list of bytes");
+  }
+  for (const nb::handle each : nb::borrow<nb::sequence>(object)) {
+    if (!nb::isinstance<nb::bytes>(each)) {
+      refuse_object(named(name, hashes.count), each, "bytes");
+    }
+    const auto hash = nb::borrow<nb::bytes>(each);
+    if (hashes.count == 0) hashes.bytes = hash.size();
+    if (hash.size() != hashes.bytes || hash.size() == 0) {
+      raise_invalid(named(name, hashes.count) + " has " + std::to_string(hash.size()) +
+                    " bytes: give hashes of one size");
+    }
+    hashes.values.append(hash.c_str(), hash.size());
+    ++hashes.count;
+  }
+  return hashes;
+}
+
 std::string read_salt(GivenObject given) {
   const nb::handle object = given.object;
   if (object.is_none()) return {};

@@ -66,7 +66,7 @@ Result<FoundPrefix> find(SequenceState& state, PrefixLibrary& library, const Pre
   tiers::FindRequest request = found.names.request(found.names.chunks, parts.work.clock().now());
   const std::optional<double> token_seconds = seconds_of_a_token(state, query);
   request.token_seconds = token_seconds.value_or(0);
-  found.look_up = library.chunks().find_run(request, query.tokens.size());
+  found.look_up = library.chunks().find_run(request, query.length());
   const auto& run = found.look_up.run;
   std::size_t usable = 0;
   while (usable < run.size() &&

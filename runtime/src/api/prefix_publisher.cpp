@@ -9,20 +9,24 @@
 namespace terrace {
 namespace {
 
-Status check(SequenceState& state, const PrefixQuery& query) {
-  const SequenceProgress& progress = state.parts.progress;
-  TERRACE_TRY(progress.require(SequencePhase::idle));
+Status check_idle(SequenceState& state) {
+  TERRACE_TRY(state.parts.progress.require(SequencePhase::idle));
   if (state.runtime().prefixes == nullptr) {
     return fail(Errc::unsupported,
                 "no prefixes are kept: they need tier.nvme.path or daemon.socket, tier.model, a "
                 "policy that keeps "
                 "rows on the host, and no retention");
   }
-  if (query.tokens.size() > progress.length()) {
-    return fail(Errc::invalid_argument, "{} tokens of a sequence that has {}", query.tokens.size(),
-                progress.length());
-  }
   return {};
+}
+
+Status check(SequenceState& state, const PrefixQuery& query) {
+  TERRACE_TRY(check_idle(state));
+  TERRACE_TRY(state.runtime().prefixes->check(query));
+  const std::size_t length = state.parts.progress.length();
+  if (query.length() <= length) return {};
+  return fail(Errc::invalid_argument, "{} tokens of a sequence that has {}", query.length(),
+              length);
 }
 
 /// Clears the rows of the last page that are of tokens from `end` on: rows of later tokens, or of
@@ -150,7 +154,7 @@ Result<bool> publish_indexes(SequenceState& state, const PrefixQuery& query,
                              PublishReport& report) {
   SequenceParts& parts = state.parts;
   const std::size_t length = parts.progress.length();
-  TERRACE_TRY(check(state, {.tokens = query.tokens.first(length)}));
+  TERRACE_TRY(check_idle(state));
   TERRACE_TRY(state.await_indexes());
   if (parts.indexes.upkeep.lacks_indexes()) {
     // The next step would build them. Kept without them, they would be built by each that follows.

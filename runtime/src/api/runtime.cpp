@@ -25,6 +25,10 @@ Result<std::unique_ptr<Sequence>> Runtime::open_sequence() {
 }
 
 Result<std::unique_ptr<Sequence>> Runtime::open_sequence(const PrefixQuery& query) {
+  if (state_->prefixes != nullptr) {
+    const Status fits = state_->prefixes->check(query);
+    if (!fits) return tl::unexpected(fits.error().while_doing("open_sequence"));
+  }
   TERRACE_ASSIGN(auto state, SequenceState::create(state_));
   if (state_->prefixes != nullptr) {
     Status adopted;

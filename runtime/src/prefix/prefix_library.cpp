@@ -22,6 +22,12 @@ tiers::Namespace namespace_of(const RuntimeOptions& options) {
           .chunk_tokens = options.prefixes.chunk_tokens};
 }
 
+/// A query without hashes may say how large some would be.
+tiers::CallerHashes kind_of(const PrefixHashes& hashes) noexcept {
+  if (hashes.values.empty()) return {};
+  return {.bytes = hashes.bytes, .tokens = hashes.tokens};
+}
+
 }  // namespace
 
 PrefixLibrary::PrefixLibrary(const RuntimeOptions& options, std::string index_identity,
@@ -39,21 +45,39 @@ Result<std::unique_ptr<PrefixLibrary>> PrefixLibrary::open(
   return library;
 }
 
+Status PrefixLibrary::check(const PrefixQuery& query) const {
+  const PrefixHashes& hashes = query.hashes;
+  if (hashes.values.empty()) return {};
+  if (!query.tokens.empty()) {
+    return fail(Errc::invalid_argument, "a prefix has tokens and hashes: give either");
+  }
+  if (hashes.bytes == 0 || hashes.values.size() % hashes.bytes != 0) {
+    return fail(Errc::invalid_argument, "{} bytes of hashes of {} bytes each", hashes.values.size(),
+                hashes.bytes);
+  }
+  return tiers::ChunkChain::create({.chunk_tokens = chunk_tokens(), .hashes = kind_of(hashes)})
+      .map([](const tiers::ChunkChain& /*chain*/) {});
+}
+
 Result<PrefixNames> PrefixLibrary::names_of(const PrefixQuery& query) const {
   tiers::Namespace of_tenant = namespace_;
   of_tenant.salt = tiers::TenantSalt(query.salt);
   PrefixNames names;
   TERRACE_ASSIGN(names.root, of_tenant.digest());
   TERRACE_ASSIGN(names.tenant, chunks_->tenant_of(of_tenant.salt));
-  TERRACE_ASSIGN(tiers::ChunkChain chain,
-                 tiers::ChunkChain::create({.root = names.root, .chunk_tokens = chunk_tokens()}));
-  TERRACE_ASSIGN(const auto keys, chain.append(query.tokens));
+  TERRACE_ASSIGN(
+      tiers::ChunkChain chain,
+      tiers::ChunkChain::create(
+          {.root = names.root, .chunk_tokens = chunk_tokens(), .hashes = kind_of(query.hashes)}));
+  const PrefixHashes& hashes = query.hashes;
+  TERRACE_ASSIGN(const auto keys, hashes.values.empty() ? chain.append(query.tokens)
+                                                        : chain.append_hashes(hashes.values));
   names.chunks.assign(keys.begin(), keys.end());
   names.chunk_tokens = chunk_tokens();
   names.tokens = keys.size() * chunk_tokens();
-  if (query.with_tail && names.tokens < query.tokens.size()) {
+  if (query.with_tail && names.tokens < query.length()) {
     TERRACE_ASSIGN(names.chunks.emplace_back(), chain.tail_key());
-    names.tokens = query.tokens.size();
+    names.tokens = query.length();
   }
   return names;
 }

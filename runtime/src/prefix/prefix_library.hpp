@@ -48,6 +48,8 @@ class PrefixLibrary {
                                                      std::string index_identity,
                                                      std::shared_ptr<tiers::ChunkKeeper> chunks);
 
+  /// Errors: invalid_argument: tokens and hashes, or hashes that do not fit chunks.
+  [[nodiscard]] Status check(const PrefixQuery& query) const;
   /// Returns the names of a query's tokens. Errors: those of tiers::ChunkChain.
   [[nodiscard]] Result<PrefixNames> names_of(const PrefixQuery& query) const;
 

@@ -75,6 +75,15 @@ struct PrefixOptions {
   DaemonPrefixOptions daemon = {};
 };
 
+/// Hashes in place of token ids, as engines have them of their own blocks. Each has to stand for
+/// all that the rows of its tokens depend on beside the tokens before them: images, for example.
+/// Prefixes that are named by hashes are found by hashes alone.
+struct PrefixHashes {
+  std::span<const std::byte> values = {};  ///< one behind the other
+  std::size_t bytes = 0;                   ///< of one: at most 64
+  std::size_t tokens = 0;                  ///< that one stands for: a divisor of chunk_tokens
+};
+
 struct PrefixQuery {
   /// From the sequence's first token on. The logits of the last token are computed with its step: a
   /// caller that needs them leaves the last token out. An id stands for all that its token's row
@@ -85,6 +94,13 @@ struct PrefixQuery {
   /// only a query of exactly these tokens finds. A sequence that is published with all its tokens
   /// goes on from there in another one with the same bits, as if it had never been closed.
   bool with_tail = false;
+  PrefixHashes hashes = {};  ///< in place of tokens: a query has either
+
+  /// Returns how many tokens it names, where its hashes have a size.
+  [[nodiscard]] std::size_t length() const noexcept {
+    if (hashes.values.empty()) return tokens.size();
+    return hashes.values.size() / hashes.bytes * hashes.tokens;
+  }
 };
 
 /// Prefixes that were not found, by what became of their first chunk.

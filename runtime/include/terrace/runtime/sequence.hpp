@@ -90,8 +90,9 @@ class Sequence {
   ///
   /// Order    returns when all of it is in the store
   /// Errors   unsupported: prefixes are not kept (RuntimeOptions::prefixes); invalid_argument: not
-  ///          idle, or more tokens than length(); those of the store: out_of_memory where it is
-  ///          full. The sequence is as before, and chunks that were written stay
+  ///          idle, more tokens than length(), or hashes that do not fit chunks; those of the
+  ///          store: out_of_memory where it is full. The sequence is as before, and chunks that
+  ///          were written stay
   [[nodiscard]] Result<PublishReport> publish(const PrefixQuery& query);
 
   /// Returns how many tokens, from the front, have rows that can be had: length(), or fewer after a
