@@ -47,17 +47,24 @@ Status ServingEngine::copy_now(std::span<const CopyExtent> extents) {
   return compute_->wait(copied, runtime_->options().deadline);
 }
 
-Result<std::unique_ptr<ServedSequence>> ServingEngine::open(const MadeUpPrompt& prompt) {
+Result<std::unique_ptr<ServedSequence>> ServingEngine::serve(const MadeUpPrompt& prompt,
+                                                             std::unique_ptr<Sequence> sequence) {
   if (prompt.piece_tokens == 0) return fail(Errc::invalid_argument, "a prompt in empty pieces");
-  TERRACE_ASSIGN(auto sequence, runtime_->open_sequence());
-  return std::make_unique<ServedSequence>(ServedSequence{
+  auto served = std::make_unique<ServedSequence>(ServedSequence{
       .traffic = Traffic(pool_, prompt.seed), .sequence = std::move(sequence), .prompt = prompt});
+  TERRACE_TRY(served->sequence->begin_prompt(served->prompt_tokens_left()));
+  return served;
 }
 
 Result<std::unique_ptr<ServedSequence>> ServingEngine::announce(const MadeUpPrompt& prompt) {
-  TERRACE_ASSIGN(auto served, open(prompt));
-  TERRACE_TRY(served->sequence->begin_prompt(prompt.tokens));
-  return served;
+  TERRACE_ASSIGN(auto sequence, runtime_->open_sequence());
+  return serve(prompt, std::move(sequence));
+}
+
+Result<std::unique_ptr<ServedSequence>> ServingEngine::find(const MadeUpPrompt& prompt,
+                                                            const PrefixQuery& prefix) {
+  TERRACE_ASSIGN(auto sequence, runtime_->open_sequence(prefix));
+  return serve(prompt, std::move(sequence));
 }
 
 Result<std::unique_ptr<ServedSequence>> ServingEngine::store(const MadeUpPrompt& prompt) {

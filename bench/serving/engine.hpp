@@ -91,6 +91,11 @@ class ServingEngine {
   /// Opens a sequence that gives its prompt in steps.
   Result<std::unique_ptr<ServedSequence>> announce(const MadeUpPrompt& prompt);
 
+  /// Opens a sequence that begins with what is kept of a prefix, and gives the rest of its prompt
+  /// in steps.
+  Result<std::unique_ptr<ServedSequence>> find(const MadeUpPrompt& prompt,
+                                               const PrefixQuery& prefix);
+
   /// Takes one step of all of these. Errors: also what failed of one of them, naming its place.
   Result<StepTimes> step(std::span<const ServedMember> batch);
   Result<StepTimes> step(const ServedMember& alone) { return step({&alone, 1}); }
@@ -139,7 +144,8 @@ class ServingEngine {
     return shape().query_heads * shape().head_dim;
   }
   Status copy_now(std::span<const CopyExtent> extents);
-  Result<std::unique_ptr<ServedSequence>> open(const MadeUpPrompt& prompt);
+  Result<std::unique_ptr<ServedSequence>> serve(const MadeUpPrompt& prompt,
+                                                std::unique_ptr<Sequence> sequence);
   Result<Duration> store_piece(const ServedMember& piece);
 
   /// Places the batch's tokens, and makes their rows and, where they are to attend, queries.

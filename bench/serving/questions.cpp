@@ -39,6 +39,14 @@ void put_prompt(Row& row, const PromptFigures& figures) {
   row.parameters["clustering_seconds"] = median(figures.clustering);
 }
 
+void put_behind_a_prefix(Row& row, const PrefixFigures& figures) {
+  put_samples(row, figures.behind);
+  row.peer = peer("without the prefix", figures.computed);
+  row.parameters["found"] = figures.found;
+  row.parameters["bytes_read"] = figures.bytes_read;
+  row.parameters["publish_seconds"] = median(figures.published);
+}
+
 void put_beside(Row& row, const BesideFigures& figures) {
   std::vector<double> ratios;
   ratios.reserve(figures.beside.size());
@@ -80,6 +88,7 @@ class Questions {
       for (const std::size_t sequences : batches_) add_batch(policy, sequences);
       add_beside_a_piece(policy);
       if (policy.builds_index) add_while_indexing(policy);
+      if (!policy.options.runtime.prefixes.model.empty()) add_behind_a_prefix(policy);
     }
     return std::move(all_);
   }
@@ -151,6 +160,14 @@ class Questions {
         [options = policy.options, sizes] { return step_while_indexing(options, sizes); });
     add(fmt::format("serving_step_while_indexing_{}", policy.name), "ratio", policy, sizes,
         answer(run, put_while_indexing));
+  }
+
+  void add_behind_a_prefix(const ServingPolicy& policy) {
+    const ServingSizes sizes = of_batch(1);
+    const auto run = std::make_shared<Once<PrefixFigures>>(
+        [options = policy.options, sizes] { return question_behind_a_prefix(options, sizes); });
+    add(fmt::format("serving_question_behind_prefix_n{}_{}", sizes.context, policy.name), "s",
+        policy, sizes, answer(run, put_behind_a_prefix));
   }
 
   const ServingSettings& settings_;

@@ -65,6 +65,21 @@ struct IndexingFigures {
 Result<IndexingFigures> step_while_indexing(const ServingOptions& options,
                                             const ServingSizes& sizes);
 
+/// Seconds from opening a sequence to the output of its first token, of a prompt that the tiers
+/// below keep and a question of 64 tokens behind it; of the same where all is computed or, with
+/// prompts that are given, stored; and of having the prompt kept.
+struct PrefixFigures {
+  std::vector<double> behind;
+  std::vector<double> computed;
+  std::vector<double> published;
+  std::size_t found = 0;         ///< tokens of the prompt, in whole chunks
+  std::uint64_t bytes_read = 0;  ///< of rows and indexes, by the last question
+};
+
+/// Errors   unsupported: prefixes are not kept
+Result<PrefixFigures> question_behind_a_prefix(const ServingOptions& options,
+                                               const ServingSizes& sizes);
+
 /// Returns how many threads this process has. Errors: unsupported where the system does not say.
 Result<std::size_t> process_threads();
 
