@@ -31,18 +31,15 @@ struct PromptName {
 };
 
 /// Gives what is left of a prompt, and takes a step of a token behind it.
-Result<Duration> take_first_token(ServingEngine& engine, ServedSequence& served, bool given) {
+Result<Duration> take_first_token(ServingEngine& engine, ServedSequence& served) {
   Duration wall{};
-  if (given) {
-    TERRACE_ASSIGN(wall, engine.store_until(served, served.prompt.tokens));
-  }
-  while (served.prompt_tokens_left() > 0) {
+  for (bool is_last = false; !is_last;) {
+    is_last = served.prompt_tokens_left() == 0;
     TERRACE_ASSIGN(const StepTimes times, engine.step(served.next()));
     wall += times.wall;
   }
-  TERRACE_ASSIGN(const StepTimes times, engine.step(served.next()));
   TERRACE_TRY(engine.check_outputs(0));
-  return wall + times.wall;
+  return wall;
 }
 
 class QuestionsBehindPrefixes {
@@ -69,8 +66,12 @@ class QuestionsBehindPrefixes {
   /// Computes prompt and question, and has the prompt kept.
   Status compute(const PromptName& name, std::uint64_t seed) {
     TERRACE_ASSIGN(const auto served, engine_.announce(prompt(seed)));
-    TERRACE_ASSIGN(const Duration wall, take_first_token(engine_, *served, sizes_.given_prompts));
-    figures_.computed.push_back(seconds(wall));
+    Duration stored{};
+    if (sizes_.given_prompts) {
+      TERRACE_ASSIGN(stored, engine_.store_until(*served, sizes_.context));
+    }
+    TERRACE_ASSIGN(const Duration wall, take_first_token(engine_, *served));
+    figures_.computed.push_back(seconds(stored + wall));
     const TimePoint begin = Clock::now();
     TERRACE_TRY(served->sequence->publish(name.query()));
     figures_.published.push_back(seconds(Clock::now() - begin));
@@ -87,7 +88,7 @@ class QuestionsBehindPrefixes {
       return fail(Errc::unsupported, "no prefix of {} tokens was found in tiers below",
                   sizes_.context);
     }
-    TERRACE_ASSIGN(const Duration wall, take_first_token(engine_, *served, sizes_.given_prompts));
+    TERRACE_ASSIGN(const Duration wall, take_first_token(engine_, *served));
     figures_.behind.push_back(seconds(opened + wall));
     figures_.bytes_read = served->sequence->counters().store.read;
     return {};
