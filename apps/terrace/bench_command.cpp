@@ -4,11 +4,13 @@
 #include <array>
 #include <memory>
 
+#include "backend_choice.hpp"
 #include "bench_nvme.hpp"
 #include "bench_pcie.hpp"
 #include "bench_rows.hpp"
 #include "bench_serving.hpp"
 #include "cache/questions.hpp"
+#include "device_ops/questions.hpp"
 #include "kernels/questions.hpp"
 #include "output.hpp"
 #include "profile_file.hpp"
@@ -23,6 +25,10 @@ namespace {
 
 struct KernelsOptions : BenchOptions {
   std::string model;  ///< model of the profile's fits; empty = the bundled one
+};
+
+constexpr std::array kernels_flags{
+    KeyFlag{"--backend", "backend", "ops of backend cuda or host, in place of the host's kernels"},
 };
 
 constexpr std::array cache_flags{
@@ -67,6 +73,24 @@ int print_rows(const char* command, const BenchOptions& options, const Config& c
   return answered ? 0 : 1;
 }
 
+/// Measures the ops of the backend that was asked for.
+Result<int> bench_ops(const KernelsOptions& options, const Config& config) {
+  if (!options.profile_file.empty()) {
+    return fail(Errc::invalid_argument,
+                "--write-profile: a profile has the host's kernels; leave --backend out");
+  }
+  TERRACE_ASSIGN(const offload::BackendChoice chosen, find_backend(config));
+  const auto make = [&]() -> Result<std::unique_ptr<Backend>> {
+    TERRACE_ASSIGN(offload::ChosenBackend backend, choose_backend(config));
+    return std::move(backend.backend);
+  };
+  std::vector<bench::Question> questions =
+      bench::device_op_questions({.make = make, .patience = config.duration("deadline")});
+  TERRACE_TRY(keep_wanted(options, questions));
+  return print_rows("bench kernels", options, config, read_machine(chosen.device),
+                    ask_all(questions, options));
+}
+
 Result<int> bench_kernels(const KernelsOptions& options) {
   if (!options.model.empty() && options.profile_file.empty()) {
     return fail(Errc::invalid_argument,
@@ -75,6 +99,7 @@ Result<int> bench_kernels(const KernelsOptions& options) {
   TERRACE_ASSIGN(const Config config, bench_config(options));
   TERRACE_TRY(check_targets({{"--write-profile", options.profile_file}},
                             {{"--config", options.shared.config_file}}));
+  if (config.text("backend") != "auto") return bench_ops(options, config);
   std::vector<bench::Question> questions = bench::kernel_questions();
   TERRACE_TRY(keep_wanted(options, questions));
   const Machine machine = read_machine();
@@ -143,6 +168,8 @@ constexpr std::string_view kernels_words = R"(Rows:
   k, c, i                   selected tokens, or clusters of kmeans; clusters; iterations
   m, b, r                   parts of a key, bits of each part's code; bits of refine, or channels
   two_threads               two threads; other rows have one
+  device                    with --backend: calls of an op on a layer of Llama 3.1 8B, a tenth of n
+                            tokens selected; bytes of rows and index that a call has to read
 )";
 
 constexpr std::string_view cache_words = R"(Rows:
@@ -185,6 +212,7 @@ void add_bench_command(CLI::App& program, Invocation& invocation) {
       ->add_option("--write-profile", options->profile_file,
                    "add the figures, and what clustering may cost, to a machine profile")
       ->option_text("FILE");
+  add_key_flags(*kernels, kernels_flags, options->shared);
   kernels->add_option("--model", options->model, "model whose layers hide the clustering")
       ->option_text("DIR");
   const auto for_cache = std::make_shared<CacheBenchOptions>();

@@ -70,6 +70,20 @@ class Kernels(unittest.TestCase):
             self.assertEqual(row["better"], "lower" if row["unit"] == "s" else "higher")
             self.assertEqual(row["ratio"] is None, row["peer"] is None)
 
+    def test_ops_of_a_backend_have_figures_of_their_own(self):
+        rows = {row["name"]: row for row in self.bench("--backend", "host")["rows"]}
+        expected = {f"device_{op}_n{tokens}" for tokens in (16384, 131072)
+                    for op in ("attend", "attend_selected", "attend_with_estimates", "pq_select",
+                               "sign_select", "fetch")}
+        self.assertEqual(set(rows), expected)
+        for row in rows.values():
+            self.assertGreater(row["value"], 0, row)
+            self.assertEqual((row["unit"], row["better"]), ("B/s", "higher"))
+        refused = terrace("bench", "kernels", "--backend", "host", "--write-profile",
+                          str(self.profile))
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("leave --backend out", refused.stderr)
+
     def test_a_profile_keeps_its_other_sections(self):
         self.profile.write_text("version: 1\nlink: {bandwidth: 2.5e+10, latency: 1e-05}\n")
         self.bench("--only", "memory_read", "--write-profile", str(self.profile))
