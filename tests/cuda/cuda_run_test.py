@@ -67,6 +67,17 @@ class Choice(unittest.TestCase):
         self.assertIn("cuda_device", process.stdout)
 
 
+class Ops(unittest.TestCase):
+    def test_each_op_gives_what_the_host_gives(self):
+        process = terrace("bench", "kernels", "--backend", "cuda", "--quick", "--only", "n16384",
+                          "--format", "json")
+        self.assertEqual(process.returncode, 0, process.stderr)
+        rows = json.loads(process.stdout)["rows"]
+        self.assertEqual(len(rows), 6)
+        for row in rows:
+            self.assertIsNotNone(row["value"], row)
+
+
 class Link(unittest.TestCase):
     def test_every_row_of_the_device_has_a_figure(self):
         process = terrace("bench", "pcie", "--quick", "--format", "json")
