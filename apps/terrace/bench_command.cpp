@@ -80,15 +80,17 @@ Result<int> bench_ops(const KernelsOptions& options, const Config& config) {
                 "--write-profile: a profile has the host's kernels; leave --backend out");
   }
   TERRACE_ASSIGN(const offload::BackendChoice chosen, find_backend(config));
+  // Times would put an event between ops.
   const auto make = [&]() -> Result<std::unique_ptr<Backend>> {
-    TERRACE_ASSIGN(offload::ChosenBackend backend, choose_backend(config));
+    TERRACE_ASSIGN(offload::ChosenBackend backend, choose_backend(config, {.times = false}));
     return std::move(backend.backend);
   };
   std::vector<bench::Question> questions =
       bench::device_op_questions({.make = make, .patience = config.duration("deadline")});
   TERRACE_TRY(keep_wanted(options, questions));
-  return print_rows("bench kernels", options, config, read_machine(chosen.device),
-                    ask_all(questions, options));
+  const std::vector<bench::Row> rows = ask_all(questions, options);
+  if (!options.shared.json()) print_out("backend  {}\n", describe(chosen));
+  return print_rows("bench kernels", options, config, read_machine(chosen.device), rows);
 }
 
 Result<int> bench_kernels(const KernelsOptions& options) {
@@ -99,7 +101,9 @@ Result<int> bench_kernels(const KernelsOptions& options) {
   TERRACE_ASSIGN(const Config config, bench_config(options));
   TERRACE_TRY(check_targets({{"--write-profile", options.profile_file}},
                             {{"--config", options.shared.config_file}}));
-  if (config.text("backend") != "auto") return bench_ops(options, config);
+  const bool of_ops = std::ranges::any_of(
+      options.shared.flag_values, [](const FlagValue& given) { return given.key == "backend"; });
+  if (of_ops) return bench_ops(options, config);
   std::vector<bench::Question> questions = bench::kernel_questions();
   TERRACE_TRY(keep_wanted(options, questions));
   const Machine machine = read_machine();
@@ -169,7 +173,9 @@ constexpr std::string_view kernels_words = R"(Rows:
   m, b, r                   parts of a key, bits of each part's code; bits of refine, or channels
   two_threads               two threads; other rows have one
   device                    with --backend: calls of an op on a layer of Llama 3.1 8B, a tenth of n
-                            tokens selected; bytes of rows and index that a call has to read
+                            tokens selected; bytes of rows and index that a call has to read. At
+                            n16384 most of them fit into the cache of a GPU
+  attend, fetch             attention to all, to selected rows, with estimates; rows of the host
 )";
 
 constexpr std::string_view cache_words = R"(Rows:

@@ -58,6 +58,11 @@ Result<std::size_t> only_context(const ServingBenchOptions& options) {
 Result<bench::ServingSettings> serving_settings(const ServingBenchOptions& options,
                                                 const Config& config, const KvShape& shape) {
   TERRACE_ASSIGN(const std::size_t context, only_context(options));
+  if (options.prefix && config.text("tier.model").empty()) {
+    return fail(
+        Errc::invalid_argument,
+        "--prefix: no prompt is kept; name tier.model, and tier.nvme.path or daemon.socket");
+  }
   bench::ServingSettings settings{
       .sizes = {.context = context,
                 .steps = options.steps,
@@ -65,6 +70,7 @@ Result<bench::ServingSettings> serving_settings(const ServingBenchOptions& optio
                 .given_prompts = options.prompt == "given"},
       .threads = config.integer("threads.device") + config.integer("threads.host"),
       .parameters = parameters_of(options, config, shape),
+      .prefix = options.prefix,
       .quick = options.quick};
   if (!options.sequences.empty()) {
     TERRACE_ASSIGN(settings.sequences, read_sequences(options.sequences));
@@ -156,6 +162,7 @@ constexpr std::string_view serving_words = R"(Rows:
   threads                   of the process, beyond those that the config names
   step_beside_a_piece       a step with a piece of a prompt, over step and piece alone
   step_while_indexing       a step while another sequence's index is built, over one without
+  question_behind_prefix    with --prefix: time to the first token behind a prompt that is stored
   b8, n4096, signs          sequences of a batch, tokens of a prompt, policy
 Rows of --headline:
   fits                      sequences that --model-device-memory has room for
@@ -206,6 +213,9 @@ void add_bench_serving(CLI::App& bench, Invocation& invocation) {
                    "tokens of a prompt, in the mean [4096; with --headline on a GPU 32768,131072]")
       ->option_text("N");
   add_count(*serving, "--steps", options->steps, "steps of a batch without pieces of prompts [64]");
+  serving->add_flag(
+      "--prefix", options->prefix,
+      "also a question behind a prompt that is kept: writes to the tier for prefixes");
   add_count(*serving, "--prefill-chunk", options->prefill_chunk,
             "tokens of a prompt's piece, which comes in one step [512]");
   serving

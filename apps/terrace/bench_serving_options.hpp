@@ -20,6 +20,7 @@ struct ServingBenchOptions : BenchOptions {
   std::optional<std::size_t> layers;  ///< measured; none = the run's own
   std::size_t steps = 64;
   std::size_t prefill_chunk = 512;
+  bool prefix = false;
   bool headline = false;
   std::string model_device_memory = "64GB";  ///< of --headline, as are the model's layers
   std::size_t model_layers = 0;              ///< 0 = the shape's

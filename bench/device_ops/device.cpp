@@ -54,7 +54,7 @@ Status MeasuredDevice::write(std::byte* target, std::span<const std::byte> host)
   return {};
 }
 
-Status MeasuredDevice::read_bytes(const std::byte* source, std::span<std::byte> host) {
+Status MeasuredDevice::read(const std::byte* source, std::span<std::byte> host) {
   for (std::size_t at = 0; at < host.size(); at += staging_bytes) {
     const auto part = host.subspan(at, std::min(staging_bytes, host.size() - at));
     TERRACE_TRY(copy(staging_.data(), source + at, part.size()));

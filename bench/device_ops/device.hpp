@@ -55,10 +55,12 @@ class MeasuredDevice {
   Result<T*> copy_of(const std::vector<T>& host) {
     return copy_of(std::span<const T>(host));
   }
-  /// Reads memory of the device.
+  /// Reads memory of the device and leaves zeros there, so that nobody reads the same once more.
   template <typename T>
-  Status read(const T* source, std::span<T> host) {
-    return read_bytes(reinterpret_cast<const std::byte*>(source), std::as_writable_bytes(host));
+  Status take(T* source, std::span<T> host) {
+    auto* const bytes = reinterpret_cast<std::byte*>(source);
+    TERRACE_TRY(read(bytes, std::as_writable_bytes(host)));
+    return clear(bytes, host.size_bytes());
   }
 
  private:
@@ -69,7 +71,7 @@ class MeasuredDevice {
   Result<std::byte*> allocate(std::size_t bytes, Tier tier);
   Status clear(std::byte* target, std::size_t bytes);
   Status write(std::byte* target, std::span<const std::byte> host);
-  Status read_bytes(const std::byte* source, std::span<std::byte> host);
+  Status read(const std::byte* source, std::span<std::byte> host);
   Status copy(std::byte* target, const std::byte* source, std::size_t bytes);
 
   std::unique_ptr<Backend> backend_;

@@ -25,11 +25,8 @@ class GroupIndex {
   template <typename Place>
   Result<IndexView> in(Place& place) const {
     TERRACE_ASSIGN(std::byte* const memory, place.copy_of(memory_));
-    std::vector<std::byte*> chunks;
-    for (std::size_t at = 0; at < memory_.size(); at += chunk_bytes()) {
-      chunks.push_back(memory + at);
-    }
-    TERRACE_ASSIGN(std::byte* const* const table, place.copy_of(chunks));
+    TERRACE_ASSIGN(std::byte* const* const table,
+                   place.copy_of(cut_chunks({memory, memory_.size()}, chunk_bytes())));
     return IndexView{.chunks = table, .chunk_tokens = chunk_tokens, .token_count = tokens_};
   }
 
@@ -58,12 +55,15 @@ class GroupIndex {
 
   explicit GroupIndex(std::size_t tokens);
   [[nodiscard]] std::size_t chunk_bytes() const noexcept;
-  Status write_page(const LayerSample& rows, std::size_t head, std::size_t page);
+  struct Tables {
+    BlockTable rows;
+    IndexView index;
+  };
+  Status write_page(const Tables& tables, std::size_t head, std::size_t page) const;
 
   SignShape shape_;
   std::size_t tokens_;
   std::vector<std::byte> memory_;
-  std::vector<std::byte*> chunks_;
 };
 
 }  // namespace terrace::bench

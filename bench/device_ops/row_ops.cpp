@@ -32,8 +32,8 @@ class FetchOp final : public MeasuredOp {
     const std::size_t row_bytes = measured_layer.row_bytes();
     std::vector<std::byte*> places(rows_.ids().size());
     std::vector<std::byte> staged(places.size() * row_bytes);
-    TERRACE_TRY(device().read(resolve_.rows, std::span(places)));
-    TERRACE_TRY(device().read(resolve_.staging, std::span(staged)));
+    TERRACE_TRY(device().take(resolve_.rows, std::span(places)));
+    TERRACE_TRY(device().take(resolve_.staging, std::span(staged)));
     const std::vector<std::byte*> expected =
         rows_.selected_rows(const_cast<std::byte*>(rows_.memory().data()));
     for (std::size_t i = 0; i < places.size(); ++i) {

@@ -118,8 +118,8 @@ class SelectionOp final : public MeasuredOp {
     const std::size_t count = op_.common.id_stride;
     std::vector<std::uint32_t> ids(expected_.size());
     std::vector<std::uint32_t> counts(measured_layer.kv_heads);
-    TERRACE_TRY(device().read(op_.common.ids, std::span(ids)));
-    TERRACE_TRY(device().read(op_.common.id_count, std::span(counts)));
+    TERRACE_TRY(device().take(op_.common.ids, std::span(ids)));
+    TERRACE_TRY(device().take(op_.common.id_count, std::span(counts)));
     for (std::size_t head = 0; head < counts.size(); ++head) {
       if (counts[head] != count) {
         return fail(Errc::corrupt, "{} are selected, not {}", counts[head], count);

@@ -2,11 +2,11 @@
 
 #include <chrono>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "serving/runs.hpp"
-#include "terrace/core/version.hpp"
 
 namespace terrace::bench {
 namespace {
@@ -16,19 +16,22 @@ constexpr std::size_t prefix_rounds = 3;
 
 using Clock = std::chrono::steady_clock;
 
-/// The name of a made-up prompt. Another version of this program may make up other rows.
-struct PromptName {
-  std::vector<TokenId> tokens;
-  std::string salt = fmt::format("bench serving {}", version());
+/// A secret that no other run has: prompts with other rows, or the same ones of an earlier run, are
+/// never found.
+std::string salt_of_run() {
+  std::random_device random;
+  return fmt::format("bench serving {:08x}{:08x}", random(), random());
+}
 
-  PromptName(std::size_t count, std::uint64_t seed) {
-    tokens.reserve(count);
-    for (std::size_t i = 0; i < count; ++i) {
-      tokens.push_back(TokenId{static_cast<std::uint32_t>(seed * count + i)});
-    }
+/// Returns the name of a made-up prompt.
+std::vector<TokenId> name_of(std::size_t count, std::uint64_t seed) {
+  std::vector<TokenId> tokens;
+  tokens.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    tokens.push_back(TokenId{static_cast<std::uint32_t>(seed * count + i)});
   }
-  [[nodiscard]] PrefixQuery query() const { return {.tokens = tokens, .salt = salt}; }
-};
+  return tokens;
+}
 
 /// Gives what is left of a prompt, and takes a step of a token behind it.
 Result<Duration> take_first_token(ServingEngine& engine, ServedSequence& served) {
@@ -48,15 +51,23 @@ class QuestionsBehindPrefixes {
       : engine_(engine), sizes_(sizes) {}
 
   Result<PrefixFigures> run() {
+    TERRACE_TRY(check_keeping());
     for (std::size_t round = 0; round < prefix_rounds; ++round) {
-      const PromptName name(sizes_.context, round);
-      TERRACE_TRY(compute(name, round));
-      TERRACE_TRY(find(name, round));
+      const std::vector<TokenId> tokens = name_of(sizes_.context, round);
+      const PrefixQuery query{.tokens = tokens, .salt = salt_};
+      TERRACE_TRY(compute(query, round));
+      TERRACE_TRY(find(query, round));
     }
     return std::move(figures_);
   }
 
  private:
+  /// Refuses a policy without prefixes before its prompts are computed.
+  Status check_keeping() {
+    TERRACE_ASSIGN(const auto sequence, engine_.runtime().open_sequence());
+    return sequence->publish({}).map([](const PublishReport& /*nothing*/) {});
+  }
+
   [[nodiscard]] MadeUpPrompt prompt(std::uint64_t seed) const noexcept {
     return {.tokens = sizes_.context + question_tokens,
             .piece_tokens = sizes_.prefill_chunk,
@@ -64,7 +75,7 @@ class QuestionsBehindPrefixes {
   }
 
   /// Computes prompt and question, and has the prompt kept.
-  Status compute(const PromptName& name, std::uint64_t seed) {
+  Status compute(const PrefixQuery& query, std::uint64_t seed) {
     TERRACE_ASSIGN(const auto served, engine_.announce(prompt(seed)));
     Duration stored{};
     if (sizes_.given_prompts) {
@@ -73,15 +84,16 @@ class QuestionsBehindPrefixes {
     TERRACE_ASSIGN(const Duration wall, take_first_token(engine_, *served));
     figures_.computed.push_back(seconds(stored + wall));
     const TimePoint begin = Clock::now();
-    TERRACE_TRY(served->sequence->publish(name.query()));
+    TERRACE_ASSIGN(const PublishReport report, served->sequence->publish(query));
     figures_.published.push_back(seconds(Clock::now() - begin));
-    return {};
+    if (report.chunks > 0) return {};
+    return fail(Errc::unsupported, "a prompt of {} tokens has no whole chunk", sizes_.context);
   }
 
   /// Begins with the prompt, and computes the question.
-  Status find(const PromptName& name, std::uint64_t seed) {
+  Status find(const PrefixQuery& query, std::uint64_t seed) {
     const TimePoint begin = Clock::now();
-    TERRACE_ASSIGN(const auto served, engine_.find(prompt(seed), name.query()));
+    TERRACE_ASSIGN(const auto served, engine_.find(prompt(seed), query));
     const Duration opened = Clock::now() - begin;
     figures_.found = served->sequence->length();
     if (figures_.found == 0) {
@@ -96,6 +108,7 @@ class QuestionsBehindPrefixes {
 
   ServingEngine& engine_;
   ServingSizes sizes_;
+  std::string salt_ = salt_of_run();
   PrefixFigures figures_;
 };
 

@@ -88,7 +88,7 @@ class Questions {
       for (const std::size_t sequences : batches_) add_batch(policy, sequences);
       add_beside_a_piece(policy);
       if (policy.builds_index) add_while_indexing(policy);
-      if (!policy.options.runtime.prefixes.model.empty()) add_behind_a_prefix(policy);
+      if (settings_.prefix) add_behind_a_prefix(policy);
     }
     return std::move(all_);
   }

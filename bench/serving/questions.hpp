@@ -25,6 +25,7 @@ struct ServingSettings {
   ServingSizes sizes;                         ///< but for the sequences
   std::size_t threads = 2;                    ///< of device and host, as configured
   Json parameters = Json::object();           ///< of all rows
+  bool prefix = false;                        ///< also a question behind a prompt that is kept
   bool quick = false;  ///< smaller sizes than asked for: names have those that are measured
 };
 

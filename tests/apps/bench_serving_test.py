@@ -72,22 +72,22 @@ class Serving(unittest.TestCase):
 
     def test_a_question_behind_a_prefix_that_is_kept(self):
         name = "serving_question_behind_prefix_n600_pqcache"
-        common = ("--policy", "pqcache", "--shape", "tiny", "--sequences", "1", "--only", "prefix")
+        common = ("--prefix", "--shape", "tiny", "--sequences", "1", "--only", "prefix")
         with tempfile.TemporaryDirectory() as folder:
             kept = ("--set", "tier.model=weights", "--set", f"tier.nvme.path={folder}/rows",
                     "--set", "tier.nvme.bytes=64MiB")
             for prompt in ("computed", "given"):
-                row = self.bench(*common, *kept, "--prompt", prompt)[name]
+                row = self.bench(*common, *kept, "--policy", "pqcache", "--prompt", prompt)[name]
                 self.assertGreater(row["value"], 0, row)
                 self.assertEqual(row["peer"]["name"], "without the prefix")
                 parameters = row["parameters"]
                 self.assertEqual(parameters["found"], 512)
                 self.assertGreater(parameters["bytes_read"], 0)
                 self.assertGreater(parameters["publish_seconds"], 0)
-            full = self.bench("--policy", "full", *common[2:], *kept)
+            full = self.bench("--policy", "full", *common, *kept)
             self.assertIn("no prefixes are kept", full[name.replace("pqcache", "full")]["reason"])
         none = terrace("bench", "serving", "--quick", *common)
-        self.assertIn("no row has that in its name", none.stderr)
+        self.assertIn("--prefix: no prompt is kept; name tier.model", none.stderr)
 
     def test_threads_do_not_grow_with_sequences(self):
         rows = self.bench("--sequences", "1,3", "--only", "threads", "--shape", "tiny")

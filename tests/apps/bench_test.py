@@ -30,9 +30,10 @@ class Help(unittest.TestCase):
             helped = terrace("bench", suite, "--help").stdout
             self.assertRegex(helped, "(?s)\nColumns:\n  value .*\n  peer .*\nRows:\n")
             known = set(re.findall("[a-z]+", helped)) | policies | {suite}
-            runs = [("--shape", "tiny"), ("--shape", "tiny", "--headline")]
+            runs = {"serving": [("--shape", "tiny"), ("--shape", "tiny", "--headline")],
+                    "kernels": [(), ("--backend", "host")]}
             processes = [terrace("bench", suite, "--quick", "--format", "json", *arguments)
-                         for arguments in (runs if suite == "serving" else [()])]
+                         for arguments in runs.get(suite, [()])]
             names = [row["name"] for process in processes
                      for row in json.loads(process.stdout)["rows"]]
             words = {word for name in names for word in re.findall("[a-z]{3,}", name)}

@@ -280,6 +280,13 @@ TEST_F(CPrefix, TakesStructsOfOlderPrograms) {
   EXPECT_OK(terrace_sequence_open_prefix(runtime.get(), nullptr, &asked, &sequence, nullptr));
   const SequenceHandle owner(sequence);
   EXPECT_EQ(terrace_sequence_length(sequence), kept);
+  asked = query();
+  asked.size = offsetof(terrace_prefix_query, hashes);
+  asked.hash_count = 99;  // memory after the struct of version 0.2.0
+  terrace_sequence* twin = nullptr;
+  EXPECT_OK(terrace_sequence_open_prefix(runtime.get(), nullptr, &asked, &twin, nullptr));
+  const SequenceHandle owner_of_twin(twin);
+  EXPECT_EQ(terrace_sequence_length(twin), kept);
   terrace_publish_report report = TERRACE_PUBLISH_REPORT_INIT;
   report.size = offsetof(terrace_publish_report, chunks);
   report.chunks = 99;

@@ -343,7 +343,7 @@ typedef struct terrace_prefix_query {
  * (terrace_sequence_publish says why).
  *
  * Order    returns when what the next step needs is on the device
- * Errors   those of terrace_sequence_open; `found` is 0 then */
+ * Errors   those of terrace_sequence_open, and hashes that fit no chunks; `found` is 0 then */
 TERRACE_API terrace_status terrace_sequence_open_prefix(terrace_runtime* runtime,
                                                         const terrace_sequence_options* options,
                                                         const terrace_prefix_query* query,
@@ -425,7 +425,7 @@ typedef struct terrace_publish_report {
  * Order    returns when all is in the store
  * Errors   TERRACE_UNSUPPORTED: no prefixes are kept: that needs tier.nvme.path or daemon.socket,
  *          tier.model, a policy that keeps rows on the host, and no retention;
- *          TERRACE_INVALID_ARGUMENT: not idle, or more tokens than the sequence has;
+ *          TERRACE_INVALID_ARGUMENT: not idle, more tokens than it has, hashes that fit no chunks;
  *          TERRACE_OUT_OF_MEMORY: the file is full; TERRACE_NOT_READY: no daemon answers;
  *          TERRACE_IO_ERROR. The sequence is as before, and chunks that were written stay */
 TERRACE_API terrace_status terrace_sequence_publish(terrace_sequence* sequence,

@@ -61,10 +61,10 @@ Sequence open_sequence(Runtime& runtime, GivenObject tokens, GivenObject salt, G
   terrace_sequence_options options = TERRACE_SEQUENCE_OPTIONS_INIT;
   options.expected_tokens = read_number("expected_tokens", expected_tokens);
   const Query asked = read_query({tokens, salt, with_tail, hashes, hash_tokens});
-  const bool names_nothing = tokens.object.is_none() && hashes.object.is_none();
-  if (names_nothing && !salt.object.is_none()) {
+  if (tokens.object.is_none() && hashes.object.is_none() && !salt.object.is_none()) {
     raise_invalid("salt is given without tokens: give both, or neither");
   }
+  const bool names_nothing = asked.tokens.empty() && asked.hashes.count == 0;
   terrace_sequence* opened = nullptr;
   runtime.handle->share([&](terrace_runtime* r) {
     if (names_nothing) return terrace_sequence_open(r, &options, &opened);
@@ -138,7 +138,7 @@ prefix that was published with hashes is found with hashes alone.
 expected_tokens: how many tokens it will have at most; 0: not known.
 
 Raises OutOfMemory, also if so many tokens would not fit in the granted device memory;
-InvalidArgument: hashes that do not fit chunks, or tokens beside them.)");
+InvalidArgument, where prefixes are kept: hashes that do not fit chunks, or tokens beside them.)");
   nb::borrow<nb::class_<Sequence>>(nb::type<Sequence>())
       .def("publish", &publish, "tokens"_a = nb::none(), nb::kw_only(), "salt"_a = nb::none(),
            "with_tail"_a = false, "hashes"_a = nb::none(), "hash_tokens"_a = 0,

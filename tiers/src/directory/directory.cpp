@@ -13,7 +13,7 @@ namespace terrace::tiers {
 namespace {
 
 constexpr std::uint64_t block_magic = 0x4b4c4252'4944'5254;  // "TRDIRBLK", little-endian
-constexpr std::uint64_t block_version = 1;
+constexpr std::uint64_t block_version = 2;
 
 std::uint64_t checksum_of(const Header& header) noexcept {
   return XXH3_64bits(&header, offsetof(Header, checksum));

@@ -96,9 +96,9 @@ struct PrefixQuery {
   bool with_tail = false;
   PrefixHashes hashes = {};  ///< in place of tokens: a query has either
 
-  /// Returns how many tokens it names, where its hashes have a size.
+  /// Returns how many tokens it names.
   [[nodiscard]] std::size_t length() const noexcept {
-    if (hashes.values.empty()) return tokens.size();
+    if (hashes.values.empty() || hashes.bytes == 0) return tokens.size();
     return hashes.values.size() / hashes.bytes * hashes.tokens;
   }
 };

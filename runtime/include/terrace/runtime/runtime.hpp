@@ -51,9 +51,8 @@ class Runtime {
   /// has no index of the prefix, the next steps build one, of all rows.
   ///
   /// Order    returns when what the next step needs is on the device
-  /// Errors   out_of_memory; invalid_argument: hashes that do not fit chunks, or tokens beside
-  /// them.
-  ///          Errors of the store are a prefix that is not found
+  /// Errors   out_of_memory; where prefixes are kept, invalid_argument: hashes that do not fit
+  ///          chunks, or tokens beside them. Errors of the store are a prefix that is not found
   Result<std::unique_ptr<Sequence>> open_sequence(const PrefixQuery& query);
 
   /// Returns how the calls of open_sequence(query) ended that looked a prefix up, each counted
