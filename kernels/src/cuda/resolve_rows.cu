@@ -5,6 +5,8 @@
 // has to know how many misses other heads have.
 #include <cuda_runtime.h>
 
+#include <type_traits>
+
 #include "device/block_scan.cuh"
 #include "device/calls.cuh"
 #include "device/last_block.cuh"
@@ -187,6 +189,7 @@ class HeadResolver {
 template <unsigned capacity>
 __global__ void resolve(const Calls<ResolveRows, capacity> __grid_constant__ calls,
                         std::uint32_t* scratch_memory) {
+  static_assert(std::is_trivially_default_constructible_v<HeadResolver::Shared>);
   __shared__ HeadResolver::Shared shared;
   const Scratch scratch(scratch_memory, calls.call());
   HeadResolver resolver(calls.of_block(), scratch, shared);

@@ -21,12 +21,13 @@ class HeadSlots {
     unsigned of_age[ages];  ///< slots
     unsigned age;           ///< older slots are all freed
     unsigned of_that_age;   ///< and so many slots of that age
-    RowSlotCounts counts;
+    unsigned found;         ///< as RowSlotCounts, whose constructor each thread would run
+    unsigned evicted;
   };
 
   __device__ HeadSlots(const ResolveRows& op, Shared& shared)
       : op_(op), shared_(shared), call_(op.slots.calls[blockIdx.x] + 1) {
-    if (threadIdx.x == 0) shared_.counts = {};
+    if (threadIdx.x == 0) shared_.found = shared_.evicted = 0;
     __syncthreads();
   }
 
@@ -35,13 +36,13 @@ class HeadSlots {
     std::uint32_t* const found = &op_.slots.each[number - 1].found;
     if (*found == call_) return;
     *found = call_;
-    atomicAdd(&shared_.counts.found, 1U);
+    atomicAdd(&shared_.found, 1U);
   }
 
   /// Frees slots for so many rows, or as many as there are.
   __device__ void make_room(Scan& scan, unsigned rows) {
     __syncthreads();
-    const unsigned others = count() - shared_.counts.found;
+    const unsigned others = count() - shared_.found;
     freed_ = rows < others ? rows : others;
     if (freed_ == 0) return;
     find_limit(scan);
@@ -63,9 +64,9 @@ class HeadSlots {
   __device__ void finish() const {
     __syncthreads();
     if (threadIdx.x != 0) return;
-    shared_.counts.admitted = freed_;
     op_.slots.calls[blockIdx.x] = call_;
-    op_.slot_counts[blockIdx.x] = shared_.counts;
+    op_.slot_counts[blockIdx.x] = {
+        .found = shared_.found, .admitted = freed_, .evicted = shared_.evicted};
   }
 
  private:
@@ -129,7 +130,7 @@ class HeadSlots {
     const std::uint32_t held = op_.slots.each[number - 1].held;
     if (held == 0) return;
     *cached_number(op_.shape, op_.cached, blockIdx.x, held - 1) = 0;
-    atomicAdd(&shared_.counts.evicted, 1U);
+    atomicAdd(&shared_.evicted, 1U);
   }
 
   const ResolveRows& op_;
