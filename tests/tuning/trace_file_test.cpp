@@ -418,6 +418,31 @@ TEST(TraceFile, KnowsItsModel) {
   EXPECT_THAT(std::string(imported.error().message()), HasSubstr("of no model"));
 }
 
+TEST(ModelDigest, IsOfEachByteOfTheModel) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "model");
+  const auto digest = [&] { return model_digest(folder / "model").value(); };
+  write_bytes(folder / "model/config.json", "{}");
+  std::set<std::string> seen{digest()};
+  std::string weights(5'000'000, 'w');  // more than is read at once
+  const auto write = [&](const char* name) { write_bytes(folder / "model" / name, weights); };
+  write("model.safetensors");
+  EXPECT_TRUE(seen.insert(digest()).second);
+  EXPECT_EQ(digest(), digest());
+  for (const std::size_t at : {std::size_t{123'457}, weights.size() - 1}) {
+    weights[at] = 'v';
+    write("model.safetensors");
+    EXPECT_TRUE(seen.insert(digest()).second) << "byte " << at << " changed";
+  }
+  write("adapter.safetensors");
+  EXPECT_FALSE(seen.insert(digest()).second) << "another file of the folder";
+  write("model-2.safetensors");
+  EXPECT_TRUE(seen.insert(digest()).second) << "another shard";
+  write_bytes(folder / "model/config.json", "{ }");
+  EXPECT_TRUE(seen.insert(digest()).second) << "another config";
+  EXPECT_EQ(model_digest(folder / "nowhere").error().code, Errc::invalid_argument);
+}
+
 TEST(TraceFile, KnowsAModelByItsWeightsToo) {
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "model");

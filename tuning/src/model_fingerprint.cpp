@@ -1,10 +1,12 @@
-// The fingerprint that names a model in traces: made of its config, and of the headers and a few
-// places of its weights.
+// Names of a model: a fingerprint for traces, made of its config, and of the headers and a few
+// places of its weights; and a digest of all of it for rows that are kept.
 #include <xxhash.h>
 
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <memory>
+#include <string_view>
 #include <vector>
 
 #include "terrace/core/config.hpp"
@@ -74,9 +76,8 @@ Result<std::vector<std::filesystem::path>> weight_files(const std::filesystem::p
   return files;
 }
 
-}  // namespace
-
-Result<std::string> model_fingerprint(const std::filesystem::path& model_folder) {
+/// Errors: invalid_argument where the folder is no model's.
+Result<std::string> read_config(const std::filesystem::path& model_folder) {
   std::error_code unknown;
   if (!std::filesystem::exists(model_folder / "config.json", unknown)) {
     const bool there = std::filesystem::exists(model_folder, unknown);
@@ -85,8 +86,55 @@ Result<std::string> model_fingerprint(const std::filesystem::path& model_folder)
                 "model.safetensors",
                 model_folder.string(), there ? "holds no config.json" : "there is no such folder");
   }
-  TERRACE_ASSIGN(const std::string config,
-                 read_file(model_folder / "config.json", config_bytes_max));
+  return read_file(model_folder / "config.json", config_bytes_max);
+}
+
+/// A hash of bytes that come one after the other.
+class Digest {
+ public:
+  Digest() : state_(XXH3_createState(), &XXH3_freeState) { XXH3_128bits_reset(state_.get()); }
+
+  void add(std::string_view bytes) {
+    XXH3_128bits_update(state_.get(), bytes.data(), bytes.size());
+  }
+  [[nodiscard]] std::string text() const {
+    const XXH128_hash_t hash = XXH3_128bits_digest(state_.get());
+    return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+  }
+
+ private:
+  std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state_;
+};
+
+/// Adds a file's name, its size and all its bytes.
+Status add_file(Digest& digest, const std::filesystem::path& path) {
+  constexpr std::uint64_t piece = std::uint64_t{1} << 22;
+  std::ifstream file(path, std::ios::binary);
+  std::error_code error;
+  const std::uint64_t size = std::filesystem::file_size(path, error);
+  if (!file || error) return cannot_read(path);
+  digest.add(fmt::format("{} {}\n", path.filename().string(), size));
+  for (std::uint64_t at = 0; at < size; at += piece) {
+    TERRACE_ASSIGN(const std::string bytes, read_at(file, path, at, std::min(piece, size - at)));
+    if (bytes.empty()) return cannot_read(path);
+    digest.add(bytes);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::string> model_digest(const std::filesystem::path& model_folder) {
+  Digest digest;
+  TERRACE_ASSIGN(const std::string config, read_config(model_folder));
+  digest.add(config);
+  TERRACE_ASSIGN(const auto files, weight_files(model_folder));
+  for (const std::filesystem::path& weights : files) TERRACE_TRY(add_file(digest, weights));
+  return digest.text();
+}
+
+Result<std::string> model_fingerprint(const std::filesystem::path& model_folder) {
+  TERRACE_ASSIGN(const std::string config, read_config(model_folder));
   std::uint64_t hash = add(0, config);
   TERRACE_ASSIGN(const auto files, weight_files(model_folder));
   for (const std::filesystem::path& weights : files) {

@@ -83,11 +83,10 @@ Status check_kept(const RunOptions& options, const Config& config) {
   return {};
 }
 
-/// Returns the model's fingerprint where rows are kept or looked for; otherwise nothing.
-Result<std::string> fingerprint_for(const RunOptions& options,
-                                    const std::filesystem::path& folder) {
+/// Returns what names the model where rows are kept or looked for; otherwise nothing.
+Result<std::string> digest_for(const RunOptions& options, const std::filesystem::path& folder) {
   if (options.save.empty() && options.restore.empty()) return std::string();
-  return tuning::model_fingerprint(folder);
+  return tuning::model_digest(folder);
 }
 
 /// A trace records the steps that are decoded after one prompt; the prompt itself is not among its
@@ -227,7 +226,7 @@ Result<RunJob> prepare_job(const RunOptions& options) {
   auto model = engine::LlamaModel::load(folder).map_error(as_model_error);
   if (!model) return tl::unexpected(model.error());
   TERRACE_ASSIGN(std::vector<std::string> policies, policy_names(config));
-  TERRACE_ASSIGN(std::string fingerprint, fingerprint_for(options, folder));
+  TERRACE_ASSIGN(std::string digest, digest_for(options, folder));
   return RunJob{
       .config = std::move(config),
       .policies = std::move(policies),
@@ -249,7 +248,7 @@ Result<RunJob> prepare_job(const RunOptions& options) {
       .needles_form = options.needles_file.empty() ? options.needles_form : "",
       .save = options.save,
       .restore = options.restore,
-      .fingerprint = std::move(fingerprint)};
+      .model_digest = std::move(digest)};
 }
 
 PrefixQuery kept_context(const RunJob& job, const std::string& name) {
@@ -281,7 +280,7 @@ std::size_t RunJob::tokens_max() const noexcept {
 namespace {
 
 /// Says how rows depend on the context: some kinds of RoPE go by its length. RoPE's other
-/// parameters are in the model's fingerprint.
+/// parameters are in the model's digest.
 std::string rope_of(const RunJob& job) {
   const engine::RopeScaling& scaling = job.model.config().rope_scaling;
   const bool goes_by_length = std::holds_alternative<engine::DynamicRopeScaling>(scaling) ||
@@ -307,8 +306,8 @@ Result<RuntimeOptions> runtime_options(const RunJob& job, const Config& config, 
   if (options.budget.kind == TokenBudget::Kind::tokens) {
     options.budget.value = std::min(options.budget.value, static_cast<double>(job.tokens_max()));
   }
-  if (!job.fingerprint.empty()) {
-    options.prefixes.model = job.fingerprint;
+  if (!job.model_digest.empty()) {
+    options.prefixes.model = job.model_digest;
     options.prefixes.rope = rope_of(job);
   }
   return options;

@@ -43,7 +43,7 @@ struct RunJob {
   std::string needles_form;  ///< empty = that of a file
   std::string save;          ///< as RunOptions has them
   std::string restore;
-  std::string fingerprint;  ///< of the model; empty where nothing is kept or looked for
+  std::string model_digest;  ///< empty where nothing is kept or looked for
 
   /// Tokens of a turn at a time.
   [[nodiscard]] std::size_t turn_chunk() const noexcept {

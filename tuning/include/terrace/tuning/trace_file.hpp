@@ -153,4 +153,9 @@ Status TraceReader::for_each(Act act) {
 /// model*.safetensors beside it, of the header and of 64 bytes at 256 places. Errors: io_error.
 [[nodiscard]] Result<std::string> model_fingerprint(const std::filesystem::path& model_folder);
 
+/// Returns a hash of config.json and of all bytes of the files model*.safetensors, which names a
+/// model where rows of it are kept: a change of any weight gives another one. Errors: as
+/// model_fingerprint(). Cost: reads all weights.
+[[nodiscard]] Result<std::string> model_digest(const std::filesystem::path& model_folder);
+
 }  // namespace terrace::tuning
