@@ -13,8 +13,8 @@ import unittest
 ROOT = pathlib.Path(__file__).parents[2]
 TOOLS = ROOT / "tools"
 SANITIZED = {"memcheck", "racecheck", "synccheck"}
-ESSENTIAL = {"headline", "kernels", "contract", "differential", "runtime", "engine", "same_as_host", "soak",
-             "bench_pcie", "bench_run_offload", "bench_run_resident_first"}
+ESSENTIAL = {"headline", "kernels", "contract", "differential", "runtime", "engine", "same_as_host",
+             "soak", "bench_pcie", "bench_run_offload", "bench_run_resident_first"}
 RUN = "for i in 1 2 3 4 5 6 7 8 9; do echo '\"bits_per_token\": 1.5'; done"
 
 
