@@ -87,12 +87,14 @@ CheckResult check_file(const Config& config) {
     result.status = CheckStatus::fail;
     result.advice =
         fmt::format("tier.nvme.bytes is {}: free space, or set it lower", format_size(wanted));
+  } else if (system == "tmpfs") {
+    result.status = CheckStatus::warn;
+    result.advice =
+        "tmpfs is host memory: right for prefixes alone; for rows that host memory has no room for "
+        "name a file on a disk";
   } else if (const CheckResult direct = check_direct_io_in(folder); !direct.advice.empty()) {
     result.status = direct.status;
     result.advice = direct.advice;
-  } else if (system == "tmpfs") {
-    result.status = CheckStatus::warn;
-    result.advice = "tmpfs is host memory: name a file on a disk";
   } else if (const auto fault = fault_of_file_size(config)) {
     result.status = CheckStatus::warn;
     result.advice = *fault;

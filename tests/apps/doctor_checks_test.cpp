@@ -2,6 +2,8 @@
 
 #include <fmt/chrono.h>
 #include <gtest/gtest.h>
+#include <linux/magic.h>
+#include <sys/vfs.h>
 
 #include <algorithm>
 #include <chrono>
@@ -138,6 +140,16 @@ TEST(DoctorChecks, SayWhatAFileBelowTheHostLacks) {
   const CheckResult taken = check_with("tier.nvme.path", file, "nvme");
   EXPECT_EQ(taken.status, CheckStatus::fail);
   EXPECT_NE(taken.advice.find("another process"), std::string::npos) << taken.advice;
+}
+
+TEST(DoctorChecks, SayThatAFileInMemoryIsForPrefixesAlone) {
+  struct statfs found{};
+  const bool is_there = ::statfs("/dev/shm", &found) == 0 && found.f_type == TMPFS_MAGIC;
+  if (!is_there) GTEST_SKIP() << "no memory is mounted as a folder here";
+  const CheckResult result = check_with("tier.nvme.path", "/dev/shm/rows", "nvme");
+  EXPECT_NE(result.found.find("tmpfs"), std::string::npos) << result.found;
+  EXPECT_EQ(result.status, CheckStatus::warn);
+  EXPECT_NE(result.advice.find("prefixes alone"), std::string::npos) << result.advice;
 }
 
 /// Returns a config of sizes, given as texts; an empty one stays the default.
