@@ -37,6 +37,7 @@ std::vector<std::byte*> LayerSample::blocks(std::byte* base) const {
 
 std::vector<std::byte*> LayerSample::selected_rows(std::byte* base) const {
   std::vector<std::byte*> rows;
+  rows.reserve(ids_.size());
   for (std::size_t i = 0; i < ids_.size(); ++i) {
     rows.push_back(base + offset_of(i / selected_, ids_[i]));
   }
