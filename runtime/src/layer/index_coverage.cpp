@@ -43,6 +43,7 @@ std::size_t IndexCoverage::remembered_from(std::size_t position,
 }
 
 std::size_t IndexCoverage::batch_of(std::size_t position) const noexcept {
+  if (position <= tokens_.begin) return tokens_.begin;
   return *(std::ranges::upper_bound(batches_, position) - 1);
 }
 

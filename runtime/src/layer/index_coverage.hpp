@@ -50,7 +50,8 @@ class IndexCoverage {
   /// where nothing does that reaches beyond it.
   [[nodiscard]] std::size_t remembered_from(std::size_t position,
                                             std::size_t indexed_together) const noexcept;
-  /// Returns where the batch begins that the token at `position` belongs to, or comes after.
+  /// Returns where the batch begins that the token at `position` belongs to, or comes after; where
+  /// the first one begins for tokens before it.
   [[nodiscard]] std::size_t batch_of(std::size_t position) const noexcept;
   /// Forgets what is coded from `end` on.
   void end_at(std::size_t end) noexcept;

@@ -288,7 +288,8 @@ bool LayerRows::all_resident(std::size_t blocks) const noexcept {
 }
 
 bool LayerRows::all_on_device(std::size_t blocks) const noexcept {
-  return std::none_of(places_.begin(), places_.begin() + static_cast<std::ptrdiff_t>(blocks),
+  const std::size_t there = std::min(blocks, places_.size());
+  return std::none_of(places_.begin(), places_.begin() + static_cast<std::ptrdiff_t>(there),
                       [](BlockPlace place) { return place == BlockPlace::absent; });
 }
 

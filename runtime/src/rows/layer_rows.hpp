@@ -175,7 +175,7 @@ class LayerRows {
   [[nodiscard]] TokenRange cacheable_positions() const noexcept;
   /// Whether the first `blocks` are all resident.
   [[nodiscard]] bool all_resident(std::size_t blocks) const noexcept;
-  /// Whether none of the first `blocks` is on the host alone.
+  /// Whether none of the first `blocks` is on the host alone. Blocks that have no room yet are not.
   [[nodiscard]] bool all_on_device(std::size_t blocks) const noexcept;
 
   /// Adds to `stores` how rows of `source`, which are those of `tokens`, are stored into the device

@@ -43,6 +43,13 @@ TEST(IndexCoverage, RemembersTokensOfTheSameBatch) {
   EXPECT_EQ(coverage.remembered_from(10, all), 10U);
 }
 
+TEST(IndexCoverage, SaysWhereABatchBegins) {
+  const IndexCoverage coverage = extended();
+  EXPECT_EQ(coverage.batch_of(149), 120U);
+  EXPECT_EQ(coverage.batch_of(10), 10U);
+  EXPECT_EQ(coverage.batch_of(3), 10U) << "a rejected draft ends before the first batch";
+}
+
 TEST(IndexCoverage, SaysWhereBatchesBehindATokenEnd) {
   const IndexCoverage coverage = extended();
   EXPECT_THAT(coverage.ends_behind(100), ElementsAre(120, 150, 160));
