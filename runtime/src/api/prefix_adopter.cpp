@@ -18,6 +18,10 @@ struct FoundPrefix {
   std::shared_ptr<const tiers::ChunkLease> lease;
 
   [[nodiscard]] std::size_t chunks() const noexcept { return look_up.run.size(); }
+  /// Of what was found.
+  [[nodiscard]] std::size_t tokens() const noexcept {
+    return chunks() == 0 ? 0 : names.tokens_of(chunks() - 1).end;
+  }
 };
 
 std::size_t blocks_of(const tiers::Manifest& chunk, const RuntimePlan& plan) {
@@ -52,7 +56,7 @@ std::uint64_t bytes_to_read(const RuntimePlan& plan, std::size_t tokens) {
 /// Whether the tokens of a prefix are known to be computed in less time than its rows are read.
 bool is_computed_faster(SequenceState& state, double token_seconds, const FoundPrefix& found) {
   if (found.chunks() == 0) return false;
-  const std::size_t tokens = found.names.tokens_of(found.chunks() - 1).end;
+  const std::size_t tokens = found.tokens();
   const RuntimeState& runtime = state.runtime();
   const std::optional<double> read = runtime.host->read_seconds(bytes_to_read(runtime.plan, tokens),
                                                                 runtime.backend->clock().now());
@@ -121,11 +125,10 @@ Result<std::size_t> adopt_indexes(SequenceParts& parts, PrefixLibrary& library,
   if (!asked || !*asked) return 0;
   const tiers::LeasedChunk& found = **asked;
   tiers::HeldChunks& held = *found.lease.held();
-  const Status read = read_indexes(held, found.manifest,
-                                   {.backend = parts.work.backend,
-                                    .layout = parts.plan.layout,
-                                    .length = parts.progress.length()},
-                                   parts.layers);
+  const Status read = read_indexes(
+      held, found.manifest,
+      {.backend = parts.work.backend, .layout = parts.plan.layout, .length = prefix.tokens()},
+      parts.layers);
   if (read) {
     parts.work.counters.store.read += found.manifest.bytes();
     return found.manifest.tokens();
@@ -137,14 +140,15 @@ Result<std::size_t> adopt_indexes(SequenceParts& parts, PrefixLibrary& library,
 
 Status begin_with(SequenceState& state, PrefixLibrary& library, const FoundPrefix& prefix) {
   SequenceParts& parts = state.parts;
-  const std::size_t tokens = prefix.names.tokens_of(prefix.chunks() - 1).end;
+  const std::size_t tokens = prefix.tokens();
   TERRACE_TRY(adopt_rows(parts, library.chunk_tokens(), prefix));
-  parts.progress.begin_with_prefix(tokens);
+  std::size_t indexed = tokens;
   if (!parts.plan.layout.empty()) {
-    TERRACE_ASSIGN(const std::size_t indexed, adopt_indexes(parts, library, prefix));
+    TERRACE_ASSIGN(indexed, adopt_indexes(parts, library, prefix));
     const bool has_tail = tokens % library.chunk_tokens() != 0;
     if (indexed < tokens && !has_tail) state.unindexed_prefix = tokens;
   }
+  parts.progress.begin_with_prefix(tokens, indexed);
   parts.work.journal.note_loss();
   return state.resume();
 }

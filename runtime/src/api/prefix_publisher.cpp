@@ -156,11 +156,6 @@ Result<bool> publish_indexes(SequenceState& state, const PrefixQuery& query,
   const std::size_t length = parts.progress.length();
   TERRACE_TRY(check_idle(state));
   TERRACE_TRY(state.await_indexes());
-  if (parts.indexes.upkeep.lacks_indexes()) {
-    // The next step would build them. Kept without them, they would be built by each that follows.
-    TERRACE_TRY(parts.recovering(parts.indexes.prepare()));
-    TERRACE_TRY(state.await_indexes());
-  }
   for (const auto& layer : parts.layers) {
     TERRACE_TRY(parts.work.await(WaitReason::index, layer->index.coded));
   }

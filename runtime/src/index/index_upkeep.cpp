@@ -69,14 +69,6 @@ Status IndexUpkeep::code_layers(FunctionRef<Status(Layer&)> code) {
   return coded;
 }
 
-bool IndexUpkeep::lacks_indexes() const noexcept {
-  const TokenRange middle = middle_at(progress_.length());
-  return std::ranges::any_of(layers_, [&](const auto& layer) {
-    return has_index(*layer) && layer->index.image.coverage.tokens().empty() &&
-           lacks(*layer, middle);
-  });
-}
-
 Status IndexUpkeep::code_passed_tokens() {
   // Tokens of a prompt are indexed together, whatever pieces they come in. They may select.
   if (progress_.in_prompt()) return code_layers([&](Layer& layer) { return renew(layer); });

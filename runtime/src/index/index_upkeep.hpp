@@ -26,9 +26,6 @@ class IndexUpkeep {
   /// Builds the index of a prompt's tokens, or extends it by them.
   Status add_prompt(Layer& layer, TokenRange tokens, TokenRange hidden_by);
 
-  /// Whether a layer has no index of tokens that the next step selects from: those of a prefix that
-  /// was found without one.
-  [[nodiscard]] bool lacks_indexes() const noexcept;
   /// Codes in all layers the tokens that have left the window since the last step.
   Status code_passed_tokens();
   /// Codes lost tokens again, in the same batches: other batches would give other clusters.

@@ -146,11 +146,12 @@ void SequenceProgress::resume() noexcept {
   change_phase(SequencePhase::paused, SequencePhase::idle);
 }
 
-void SequenceProgress::begin_with_prefix(std::size_t tokens) {
-  assert(length() == 0 && phase() == SequencePhase::idle);
+void SequenceProgress::begin_with_prefix(std::size_t tokens, std::size_t indexed) {
+  assert(length() == 0 && phase() == SequencePhase::idle && indexed <= tokens);
   now_.length = tokens;
-  now_.prompt = {0, tokens};
+  now_.prompt = {indexed, tokens};
   now_.prompt_given = true;
+  now_.prompt_comes = indexed < tokens;
   now_.phase = SequencePhase::paused;
   resolve_budget(tokens);
 }

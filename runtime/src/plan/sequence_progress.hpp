@@ -112,8 +112,9 @@ class SequenceProgress {
   /// Work that has no end may still use the sequence's memory.
   void lose() noexcept { now_.phase = SequencePhase::lost; }
 
-  /// A sequence that is new begins with the tokens of a stored prefix, paused.
-  void begin_with_prefix(std::size_t tokens);
+  /// A sequence that is new begins with the tokens of a stored prefix, paused. Those behind the
+  /// first `indexed` are a prompt that is to be indexed.
+  void begin_with_prefix(std::size_t tokens, std::size_t indexed);
   /// A sequence that is new goes on as another, paused.
   void begin_as(const SequenceProgress& other) noexcept;
 

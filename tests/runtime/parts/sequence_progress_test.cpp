@@ -109,12 +109,21 @@ TEST_F(Progress, GoesOnAsAnother) {
 }
 
 TEST_F(Progress, BeginsWithAPrefixAsIfItHadBeenItsPrompt) {
-  progress_->begin_with_prefix(40);
+  progress_->begin_with_prefix(40, /*indexed=*/40);
   EXPECT_EQ(progress_->phase(), SequencePhase::paused);
   EXPECT_TRUE(progress_->prompt_given());
   EXPECT_FALSE(progress_->prompt_comes());
   EXPECT_EQ(progress_->sinks_at(40).end, 4U);
   EXPECT_EQ(progress_->budget().context, 40U);
+}
+
+TEST_F(Progress, HasThePartOfAPrefixWithoutAnIndexWaitForOne) {
+  progress_->begin_with_prefix(40, /*indexed=*/16);
+  EXPECT_FALSE(progress_->prompt_waits()) << "it is paused";
+  progress_->resume();
+  EXPECT_TRUE(progress_->prompt_waits());
+  EXPECT_FALSE(progress_->in_prompt());
+  EXPECT_EQ(progress_->prompt(), (TokenRange{16, 40}));
 }
 
 TEST_F(Progress, NotesDecisionsOnlyOfFlushesThatSucceed) {
