@@ -43,7 +43,7 @@ void Batch::fill(LayerData& data, std::size_t layer, std::span<const BatchMember
     }
   }
   for (const std::vector<float>& window : data.windows) {
-    data.hints.push_back({.query_window = window});
+    if (has_hints_) data.hints.push_back({.query_window = window});
   }
   data.outputs.resize(data.queries.size());
   round(data);

@@ -52,11 +52,17 @@ class Batch {
     in_f32_ = in_f32;
   }
 
+  /// Members bring no hints from now on.
+  void leave_hints_out() { has_hints_ = false; }
+
   /// Queries are those of the traffic times `factor`.
   void scale_queries(float factor) { query_factor_ = factor; }
 
   /// Closes sequence i, and puts another one in its place.
   void replace(std::size_t i, std::unique_ptr<Sequence> sequence, const Traffic& traffic);
+
+  /// Feeds sequence i with other traffic from now on.
+  void go_on_with(std::size_t i, const Traffic& traffic) { *traffics_[i] = traffic; }
 
   [[nodiscard]] Drive& drive(std::size_t i) noexcept { return *drives_[i]; }
   [[nodiscard]] Sequence& sequence(std::size_t i) noexcept { return drives_[i]->sequence(); }
@@ -92,6 +98,7 @@ class Batch {
   Runtime& runtime_;
   Dtype dtype_ = Dtype::f32;
   float query_factor_ = 1;
+  bool has_hints_ = true;
   bool in_f32_ = true;
   KvShape shape_;
   std::unique_ptr<Queue> compute_;

@@ -9,24 +9,12 @@
 #include "terrace/policies/retrieval.hpp"
 
 namespace terrace::testing {
+namespace {
 
-std::ostream& operator<<(std::ostream& out, const Life& life) {
-  constexpr std::array names{"prompt", "decode", "cut to", "pause"};
-  for (const auto& [kind, tokens, brought] : life.events) {
-    out << names[static_cast<std::size_t>(kind)] << ' ' << tokens;
-    if (brought > 0) out << " of " << brought;
-    out << ", ";
-  }
-  return out;
-}
-
-std::vector<StepOutput> alone(const Scenario& scenario, const Life& life) {
-  const auto runtime = scenario.open();
-  Batch batch(*runtime, 1);
-  batch.round_queries(life.queries, /*in_f32=*/true);
-  batch.replace(0, runtime->open_sequence().value(), life.traffic);
+/// Has the batch's only sequence live through events.
+void live(Batch& batch, std::span<const Event> events) {
   Sequence& sequence = batch.sequence(0);
-  for (const auto& [kind, tokens, brought] : life.events) {
+  for (const auto& [kind, tokens, brought] : events) {
     switch (kind) {
       case Event::Kind::prompt:
         EXPECT_TRUE(sequence.begin_prompt(tokens).has_value());
@@ -44,7 +32,48 @@ std::vector<StepOutput> alone(const Scenario& scenario, const Life& life) {
         break;
     }
   }
-  return batch.outputs(0);
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const std::vector<Event>& events) {
+  constexpr std::array names{"prompt", "decode", "cut to", "pause"};
+  for (const auto& [kind, tokens, brought] : events) {
+    out << names[static_cast<std::size_t>(kind)] << ' ' << tokens;
+    if (brought > 0) out << " of " << brought;
+    out << ", ";
+  }
+  return out;
+}
+
+std::ostream& operator<<(std::ostream& out, const Life& life) {
+  out << life.events;
+  if (life.begun_with == 0) return out;
+  out << "after a prefix of " << life.begun_with << ", which was one of:";
+  for (const auto& past : life.pasts) {
+    out << "\n  ";
+    for (const Stretch& stretch : past) out << stretch.events << "then ";
+  }
+  return out;
+}
+
+std::vector<StepOutput> alone(const Scenario& scenario, const Life& life, std::size_t past) {
+  const auto runtime = scenario.open();
+  Batch batch(*runtime, 1);
+  if (!life.has_hints) batch.leave_hints_out();
+  if (!life.pasts.empty()) {
+    for (const Stretch& stretch : life.pasts[past]) {
+      batch.round_queries(stretch.queries, /*in_f32=*/true);
+      batch.go_on_with(0, stretch.traffic);
+      live(batch, stretch.events);
+    }
+  }
+  const auto before = static_cast<std::ptrdiff_t>(batch.outputs(0).size());
+  batch.round_queries(life.queries, /*in_f32=*/true);
+  batch.go_on_with(0, life.traffic);
+  live(batch, life.events);
+  const std::vector<StepOutput>& outputs = batch.outputs(0);
+  return {outputs.begin() + before, outputs.end()};
 }
 
 Scenario random_scenario(Rng& rng) {

@@ -18,6 +18,13 @@ struct Event {
   std::size_t brought = 0;  ///< tokens of a draft, perhaps with rejected ones
 };
 
+/// A part of a life, with the traffic that fed it.
+struct Stretch {
+  Traffic traffic;
+  Dtype queries = Dtype::f32;  ///< to which queries and outputs are rounded
+  std::vector<Event> events = {};
+};
+
 /// All that one of the sequences has been through.
 struct Life {
   Traffic traffic;
@@ -26,12 +33,18 @@ struct Life {
   std::size_t longest = 0;         ///< that the sequence has been
   std::size_t outputs_before = 0;  ///< that a fork's parent has
   Dtype queries = Dtype::f32;      ///< to which queries and outputs are rounded
+  bool has_hints = true;
+  std::size_t begun_with = 0;  ///< tokens of a stored prefix
+  /// The prefix has been through one of these, in sequences before; empty = there was none.
+  std::vector<std::vector<Stretch>> pasts = {};
 };
 
+std::ostream& operator<<(std::ostream& out, const std::vector<Event>& events);
 std::ostream& operator<<(std::ostream& out, const Life& life);
 
-/// Returns the outputs of a life alone, its prompts whole and its tokens one by one.
-std::vector<StepOutput> alone(const Scenario& scenario, const Life& life);
+/// Returns the outputs of a life alone, its prompts whole and its tokens one by one, after that one
+/// of its pasts if it has any.
+std::vector<StepOutput> alone(const Scenario& scenario, const Life& life, std::size_t past = 0);
 
 /// Retrieval, with any policy that selects or keeps a window.
 Scenario random_scenario(Rng& rng);

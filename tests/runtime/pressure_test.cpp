@@ -1,71 +1,25 @@
-// Random batches of sequences in device memory that is too small for them: pieces of prompts and
-// tokens are refused, steps are given up, sequences are cut, paused, forked and closed. A refused
-// sequence is as before, and all others continue: outputs have the bits of the same life lived
-// alone with enough memory, and outputs of prompts equal attention in double.
+// Pressure changes no bit of a life, whatever the sequences' policies are.
+#include "runtime/pressure.hpp"
+
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
-#include <string>
 #include <thread>
 #include <vector>
 
 #include "kernels/seed.hpp"
-#include "runtime/lives.hpp"
-#include "runtime/naive_attention.hpp"
 #include "terrace/policies/retention.hpp"
-#include "terrace/policies/retrieval.hpp"
 
 namespace terrace {
 namespace {
 
-using testing::Batch;
-using testing::BatchMember;
-using testing::drops;
-using testing::Event;
-using testing::Life;
-using testing::NaiveAttention;
-using testing::retains;
+using testing::Pressure;
 using testing::Scenario;
-using testing::StepOutput;
-using testing::Traffic;
-
-bool lacks_memory(const Status& done) { return !done && done.error().code == Errc::out_of_memory; }
-
-template <typename T>
-Status status_of(const Result<T>& result) {
-  return result.map([](const T&) {});
-}
-
-/// Draws settings that change no bit, or that leave prompts exact.
-void choose_settings(RuntimeOptions& options, Rng& rng) {
-  if (rng.below(3) == 0) options.index_residency = IndexResidency::automatic;
-  if (rng.below(4) == 0) options.dense_layers = 1;
-  if (rng.below(4) == 0) options.mass_every = 2;
-  if (rng.below(4) == 0) options.until_ready = UntilReady::exact;
-  if (rng.below(3) == 0) {
-    options.budget = {.kind = TokenBudget::Kind::share, .value = 0.05 + 0.9 * rng.uniform()};
-    options.budget_min = 1 + rng.below(80);
-  }
-}
+using testing::scenario_under_pressure;
 
 /// A kind of schedule, with its policies. `number` goes through the policies of a table.
 using MakeScenario = Scenario (*)(Rng& rng, std::size_t number);
-
-Scenario with_retrieval(Rng& rng, std::size_t number) {
-  const auto policies = policies::retrieval_policies();
-  Scenario scenario = testing::random_scenario(rng);
-  RuntimeOptions& options = scenario.runtime;
-  options.policy = policies[number % policies.size()].name;
-  const auto policy = policies::make_retrieval_policy(options.policy, options.retrieval).value();
-  const bool clusters = policy->index_layout(options.shape)->chunk_clusters > 0;
-  if (!clusters && options.cache.granularity == CacheGranularity::cluster) {
-    options.cache.granularity = CacheGranularity::block;
-  }
-  choose_settings(options, rng);
-  return scenario;
-}
 
 Scenario with_retention(Rng& rng, std::size_t number) {
   const auto policies = policies::retention_policies();
@@ -80,288 +34,6 @@ Scenario with_held_entries(Rng& rng, std::size_t /*number*/) {
   return testing::random_holding(rng);
 }
 
-/// Memory for what each thread's step shares, and for a part of what all sequences would take.
-Scenario with_limit(Scenario scenario, std::size_t threads, Rng& rng) {
-  const std::size_t shared = scenario.least_step_bytes(400);
-  scenario.backend.device_memory_limit = threads * (shared + 40'000 + rng.below(260'000));
-  return scenario;
-}
-
-class Pressure {
- public:
-  /// On a queue of the runtime's backend, or one of the calling thread.
-  Pressure(Runtime& runtime, Scenario roomy, Rng rng)
-      : rng_(rng),
-        roomy_(std::move(roomy)),
-        queries_(rng_.below(3) == 0 ? Dtype::f16 : Dtype::f32),
-        runtime_(runtime),
-        own_(rng_.below(2) == 0 ? testing::make_own_queue(runtime_.backend()) : on_worker()),
-        batch_(runtime_, sequences, std::move(own_.queue)) {
-    batch_.round_queries(queries_, /*in_f32=*/false);
-    for (std::size_t i = 0; i < sequences; ++i) {
-      lives_.push_back({.traffic = batch_.traffic(i)});
-      open(i);
-    }
-  }
-
-  void take_steps(std::size_t count) {
-    for (std::size_t i = 0; i < count && !::testing::Test::HasFailure(); ++i) take_step();
-    for (std::size_t i = 0; i < sequences && !::testing::Test::HasFailure(); ++i) close(i);
-  }
-
-  [[nodiscard]] std::size_t refused() const noexcept { return refused_; }
-  [[nodiscard]] std::size_t taken() const noexcept { return taken_; }
-
- private:
-  static constexpr std::size_t sequences = 5;
-  static constexpr std::size_t longest = 400;
-
-  struct Member {
-    BatchMember brings;
-    std::size_t accepted = 0;
-    std::size_t length = 0;  ///< before the step
-  };
-
-  testing::OwnQueue on_worker() const {
-    return {nullptr, runtime_.backend().make_queue({.name = "compute"}).value()};
-  }
-
-  Sequence& sequence(std::size_t i) { return batch_.sequence(i); }
-  [[nodiscard]] bool is_paused(std::size_t i) {
-    return batch_.sequence(i).phase() == SequencePhase::paused;
-  }
-
-  /// Whether it went well. Nothing but memory may be missing.
-  bool went_well(const char* what, const Status& done) {
-    if (done) return true;
-    EXPECT_TRUE(lacks_memory(done)) << what << ": " << done.error().message();
-    ++refused_;
-    return false;
-  }
-
-  void open(std::size_t i) {
-    lives_[i] = {.traffic = Traffic(roomy_.runtime.shape, 100 * ++opened_), .queries = queries_};
-    batch_.replace(i, runtime_.open_sequence().value(), lives_[i].traffic);
-    if (rng_.below(8) != 0) announce(i, 1 + rng_.below(200));
-  }
-
-  void announce(std::size_t i, std::size_t tokens) {
-    // The prompt or the tokens before it may find no room for their index.
-    if (!went_well("begin of a prompt", sequence(i).begin_prompt(tokens))) return;
-    lives_[i].events.push_back({Event::Kind::prompt, tokens});
-    lives_[i].prompt_left = tokens;
-  }
-
-  void take_step() {
-    if (rng_.below(3) == 0) change(rng_.below(sequences));
-    std::vector<Member> members;
-    std::vector<BatchMember> brought;
-    for (std::size_t i = 0; i < sequences; ++i) {
-      if (rng_.below(4) != 0 && sequence(i).phase() == SequencePhase::idle) {
-        members.push_back(bring(i));
-      }
-    }
-    if (members.empty()) return;
-    for (std::size_t i = members.size(); i > 1; --i) {
-      std::swap(members[i - 1], members[rng_.below(i)]);
-    }
-    for (const Member& member : members) brought.push_back(member.brings);
-    if (rng_.below(16) == 0) {
-      batch_.give_step_up(brought, rng_.below(roomy_.runtime.shape.layers + 1));
-    } else {
-      step(members, brought);
-    }
-  }
-
-  Member bring(std::size_t i) {
-    const Life& life = lives_[i];
-    const std::size_t length = sequence(i).length();
-    if (life.prompt_left > 0) {
-      const std::size_t tokens = 1 + rng_.below(life.prompt_left);
-      // Sums of a piece's weights cannot be taken apart.
-      const bool in_part = !retains(roomy_) && rng_.below(6) == 0;
-      return {{i, tokens}, in_part ? rng_.below(tokens + 1) : tokens, length};
-    }
-    const std::size_t most =
-        retains(roomy_) ? std::min<std::size_t>(6, testing::tokens_to_flush(sequence(i))) : 6;
-    // Several tokens without an announcement begin a prompt.
-    const bool drafts = !life.events.empty() && rng_.below(2) == 0;
-    const std::size_t tokens = drafts ? 1 + rng_.below(most) : 1;
-    return {{i, tokens}, drafts ? rng_.below(tokens + 1) : 1, length};
-  }
-
-  void step(std::span<const Member> members, std::span<const BatchMember> brought) {
-    std::vector<std::size_t> accepted;
-    for (const Member& member : members) accepted.push_back(member.accepted);
-    const std::vector<Status> statuses = batch_.step(brought, accepted);
-    for (std::size_t i = 0; i < members.size(); ++i) {
-      const Member& member = members[i];
-      ++taken_;
-      const bool done = went_well("step", statuses[i]);
-      const std::size_t now = sequence(member.brings.sequence).length();
-      // A window that finds no room pauses the sequence after the tokens that it has kept.
-      const bool kept = done || (is_paused(member.brings.sequence) && now > member.length);
-      ASSERT_EQ(now, member.length + (kept ? member.accepted : 0));
-      if (kept) note(member);
-    }
-  }
-
-  void note(const Member& member) {
-    Life& life = lives_[member.brings.sequence];
-    life.longest = std::max(life.longest, sequence(member.brings.sequence).length());
-    if (life.prompt_left > 0) {
-      life.prompt_left -= member.accepted;
-    } else {
-      life.events.push_back({Event::Kind::decode, member.accepted, member.brings.tokens});
-    }
-  }
-
-  void change(std::size_t i) {
-    Life& life = lives_[i];
-    if (sequence(i).length() > longest || rng_.below(12) == 0) {
-      close(i);
-      open(i);
-    } else if (is_paused(i)) {
-      went_well("resume", sequence(i).resume());
-    } else if (life.prompt_left > 0) {
-      if (rng_.below(4) == 0) end_prompt(i);
-    } else if (rng_.below(3) == 0) {
-      announce(i, 1 + rng_.below(120));
-    } else if (rng_.below(3) == 0) {
-      cut(i);
-    } else if (rng_.below(2) == 0) {
-      pause(i);
-    } else {
-      fork(i, (i + 1) % sequences);
-    }
-  }
-
-  /// The rest of a prompt does not come.
-  void end_prompt(std::size_t i) {
-    Life& life = lives_[i];
-    // If indexing the prompt finds no room, the next step tries again.
-    went_well("end of a prompt", sequence(i).begin_prompt(0));
-    Event& prompt = life.events.back();
-    prompt.tokens -= life.prompt_left;
-    life.prompt_left = 0;
-    if (prompt.tokens == 0) life.events.pop_back();
-  }
-
-  void cut(std::size_t i) {
-    const std::size_t before = sequence(i).length();
-    if (before < 8) return;
-    const Result<std::size_t> shortest = testing::shortest_cut(sequence(i), roomy_);
-    if (!went_well("indexes", status_of(shortest))) return;
-    const std::size_t length = std::max(before - rng_.below(before / 4), *shortest);
-    const bool done = went_well("cut", sequence(i).truncate(length));
-    if (done || (is_paused(i) && sequence(i).length() == length)) {
-      lives_[i].events.push_back({Event::Kind::cut, length});
-    }
-    ASSERT_EQ(sequence(i).length(), done || is_paused(i) ? length : before);
-  }
-
-  void pause(std::size_t i) {
-    if (roomy_.runtime.policy == "full") return;
-    went_well("pause", sequence(i).pause());
-  }
-
-  /// A fork of sequence i takes the place of another one.
-  void fork(std::size_t i, std::size_t place) {
-    auto twin = sequence(i).fork();
-    if (!went_well("fork", status_of(twin))) return;
-    close(place);
-    const std::size_t outputs = lives_[i].outputs_before + batch_.outputs(i).size();
-    Life& life = lives_[place] = lives_[i];
-    life.outputs_before = outputs;
-    // An index remembers the rows that it was trained on before a cut: these must not change.
-    const std::size_t length = sequence(i).length();
-    if (length >= life.longest) {
-      life.longest = length;
-      life.traffic = life.traffic.branch(length, 100 * ++opened_);
-    }
-    batch_.replace(place, std::move(*twin), life.traffic);
-  }
-
-  void close(std::size_t i) {
-    ASSERT_NE(sequence(i).phase(), SequencePhase::lost);
-    if (is_paused(i)) went_well("resume", sequence(i).resume());
-    if (!is_paused(i)) {
-      drops(roomy_) ? batch_.drive(i).expect_kept_rows_right()
-                    : batch_.drive(i).expect_all_rows_right();
-    }
-    const Life& life = lives_[i];
-    const std::vector<StepOutput> expected = testing::alone(roomy_, life);
-    const std::vector<StepOutput>& outputs = batch_.outputs(i);
-    ASSERT_EQ(expected.size(), life.outputs_before + outputs.size() + life.prompt_left);
-    const std::vector<bool> certain = certain_tokens(life);
-    for (std::size_t token = 0; token < outputs.size(); ++token) {
-      if (!certain[life.outputs_before + token]) continue;
-      ASSERT_EQ(outputs[token], expected[life.outputs_before + token])
-          << "token " << token << " of its own; life: " << life;
-    }
-    if (queries_ == Dtype::f32) expect_exact_prompts(life, expected);
-  }
-
-  /// Returns which outputs of a life time has no part in.
-  [[nodiscard]] std::vector<bool> certain_tokens(const Life& life) const {
-    const bool waits = roomy_.runtime.until_ready == UntilReady::wait;
-    const bool exact = roomy_.runtime.prompts == PromptAttention::exact && !drops(roomy_);
-    std::vector<bool> certain;
-    for (const auto& [kind, tokens, brought] : life.events) {
-      if (kind != Event::Kind::prompt && kind != Event::Kind::decode) continue;
-      certain.insert(certain.end(), tokens, waits || (exact && kind == Event::Kind::prompt));
-    }
-    return certain;
-  }
-
-  /// Holds the last token of each prompt that attends to all rows against attention in double.
-  void expect_exact_prompts(const Life& life, std::span<const StepOutput> outputs) const {
-    const bool exact = roomy_.runtime.prompts == PromptAttention::exact;
-    std::size_t length = 0;
-    std::size_t given = 0;
-    for (const auto& [kind, tokens, brought] : life.events) {
-      const bool first = given == 0;  // later ones attend to what retention has left
-      if (kind == Event::Kind::cut) length = tokens;
-      if (kind != Event::Kind::prompt && kind != Event::Kind::decode) continue;
-      length += tokens;
-      given += tokens;
-      if (kind == Event::Kind::prompt && (first || (exact && !drops(roomy_)))) {
-        expect_exact(life.traffic, length - 1, outputs[given - 1]);
-      }
-    }
-  }
-
-  void expect_exact(const Traffic& traffic, std::size_t position, const StepOutput& output) const {
-    const KvShape& shape = roomy_.runtime.shape;
-    const std::size_t floats = shape.query_heads * shape.head_dim;
-    for (std::size_t layer = 0; layer < shape.layers; ++layer) {
-      const std::vector<float> query = traffic.query(layer, position);
-      for (std::size_t head = 0; head < shape.query_heads; ++head) {
-        NaiveAttention attention(shape,
-                                 std::span(query).subspan(head * shape.head_dim, shape.head_dim));
-        for (std::size_t at = 0; at <= position; ++at) {
-          attention.add(traffic.row(layer, head / shape.group(), at).data(), 0);
-        }
-        for (std::size_t i = 0; i < shape.head_dim; ++i) {
-          ASSERT_NEAR(output[layer * floats + head * shape.head_dim + i], attention.output(i), 1e-4)
-              << "position " << position << " layer " << layer << " head " << head;
-        }
-      }
-    }
-  }
-
-  Rng rng_;
-  Scenario roomy_;
-  Dtype queries_;
-  Runtime& runtime_;
-  testing::OwnQueue own_;
-  Batch batch_;
-  std::vector<Life> lives_;
-  std::uint64_t opened_ = 0;
-  std::size_t refused_ = 0;
-  std::size_t taken_ = 0;
-};
-
 /// Lets each of so many threads take steps of sequences of its own, all in one runtime.
 void expect_lives_alone(MakeScenario make, std::size_t threads, std::size_t usual_rounds) {
   constexpr std::size_t steps = 120;  // of four sequences, on average
@@ -374,10 +46,11 @@ void expect_lives_alone(MakeScenario make, std::size_t threads, std::size_t usua
     SCOPED_TRACE(::testing::Message()
                  << testing::seed_text() << ", round " << round << ", policy "
                  << scenario.runtime.policy << ", retention " << scenario.runtime.retention_policy);
-    const auto runtime = with_limit(scenario, threads, rng).open();
+    const auto runtime = testing::with_limit(scenario, threads, rng).open();
     const auto live = [&](std::size_t thread) {
       Pressure pressure(*runtime, scenario, Rng(testing::seed(), {round, thread}));
       pressure.take_steps(steps);
+      pressure.close_all();
       refused += pressure.refused();
       taken += pressure.taken();
     };
@@ -394,10 +67,14 @@ void expect_lives_alone(MakeScenario make, std::size_t threads, std::size_t usua
   }
 }
 
-TEST(Pressure, OfRetrievalChangesNoBitOfALife) { expect_lives_alone(with_retrieval, 1, 120); }
+TEST(Pressure, OfRetrievalChangesNoBitOfALife) {
+  expect_lives_alone(scenario_under_pressure, 1, 120);
+}
 TEST(Pressure, OfRetentionChangesNoBitOfALife) { expect_lives_alone(with_retention, 1, 80); }
 TEST(Pressure, OfHeldEntriesChangesNoBitOfALife) { expect_lives_alone(with_held_entries, 1, 40); }
-TEST(Pressure, OfTwoThreadsChangesNoBitOfALife) { expect_lives_alone(with_retrieval, 2, 60); }
+TEST(Pressure, OfTwoThreadsChangesNoBitOfALife) {
+  expect_lives_alone(scenario_under_pressure, 2, 60);
+}
 
 }  // namespace
 }  // namespace terrace

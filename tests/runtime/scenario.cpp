@@ -73,6 +73,15 @@ std::vector<float> Traffic::query(std::size_t layer, std::size_t position) const
   return values;
 }
 
+std::vector<TokenId> Traffic::tokens(std::size_t count) const {
+  constexpr std::uint64_t positions = 4'096;
+  std::vector<TokenId> ids;
+  for (std::size_t i = 0; i < count; ++i) {
+    ids.push_back(TokenId{static_cast<std::uint32_t>(seed_at(i) * positions + i)});
+  }
+  return ids;
+}
+
 KvTensors Traffic::tensors(const std::vector<std::byte>& rows, std::size_t tokens) const noexcept {
   return {.keys = rows.data(),
           .values = rows.data() + shape_.row_bytes() / 2,

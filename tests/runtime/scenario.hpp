@@ -39,6 +39,9 @@ class Traffic {
   [[nodiscard]] KvTensors tensors(const std::vector<std::byte>& rows,
                                   std::size_t tokens) const noexcept;
 
+  /// The ids of the first `count` tokens: traffic that is the same has the same.
+  [[nodiscard]] std::vector<TokenId> tokens(std::size_t count) const;
+
   [[nodiscard]] const KvShape& shape() const noexcept { return shape_; }
 
  private:
