@@ -18,7 +18,7 @@ struct FoundPrefix {
   std::shared_ptr<const tiers::ChunkLease> lease;
 
   [[nodiscard]] std::size_t chunks() const noexcept { return look_up.run.size(); }
-  /// Of what was found.
+  /// Tokens of the chunks that were found.
   [[nodiscard]] std::size_t tokens() const noexcept {
     return chunks() == 0 ? 0 : names.tokens_of(chunks() - 1).end;
   }
