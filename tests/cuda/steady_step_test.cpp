@@ -47,7 +47,7 @@ TEST(SteadyStep, MarksAndAsksOnlyWhereSomebodyWaits) {
   constexpr std::size_t layers = 8;
   constexpr std::size_t steps = 4;
   for (const LayerCosts& most :
-       {LayerCosts{"pqcache", 6, 1.75, 0.5, 1.75}, LayerCosts{"signs", 8, 1.75, 0.5, 1.75},
+       {LayerCosts{"pqcache", 7, 1.75, 0.5, 1.75}, LayerCosts{"signs", 9, 1.75, 0.5, 1.75},
         LayerCosts{"wave", 7, 1.75, 0.5, 1.75}, LayerCosts{"full", 2, 0.125, 0, 0.125}}) {
     SCOPED_TRACE(most.policy);
     cuda_on_host::Device device;

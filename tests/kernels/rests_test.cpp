@@ -105,34 +105,6 @@ TEST(Rests, LeavesOutGroupsThatAreSelectedWhole) {
   }
 }
 
-// One group has nearly all of a query head's weight, wherever it lies, so that the other heads rank
-// the others.
-TEST(Rests, AreChosenByTheSumOfAllPages) {
-  const KvShape shape = make_shape(2, 2, 16, Dtype::f32);
-  for (const std::size_t page : {first_page, first_page + whole_pages - 1}) {
-    for (std::size_t query = 0; query < shape.query_heads; ++query) {
-      SCOPED_TRACE("page " + std::to_string(page) + ", query head " + std::to_string(query));
-      Scene scene(shape);
-      Scene expected(shape);
-      for (Scene* const one : {&scene, &expected}) {
-        for (std::size_t i = 0; i < 16; ++i) {
-          const bool own = i / 8 == query % 2;
-          one->queries[(query / 2 * 2 + query % 2) * 16 + i] = own ? 3.0F : 0.0F;
-          one->queries[(query / 2 * 2 + 1 - query % 2) * 16 + i] = own ? 0.0F : 3.0F;
-          for (std::size_t row = 0; row < page_tokens; ++row) {
-            store_f32(one->store.row(query / 2, first + page * page_tokens + row), shape.dtype, i,
-                      own ? 4.0F : 0.0F);
-          }
-        }
-        one->average();
-        one->op.rests.most = 17;
-        one->select(1000);
-      }
-      expect_as_reference(scene, expected);
-    }
-  }
-}
-
 TEST(Rests, OfAGroupThatIsNotSelectedAreItsMean) {
   Scene scene(small);
   scene.select(1000);

@@ -81,34 +81,6 @@ TEST(SignSelect, FindsAWrongCandidate) {
       << testing::seed_text();
 }
 
-// One token has nearly all of a query head's weight, wherever it lies, so that the other head ranks
-// the others.
-TEST(SignSelect, WeighsByTheSumOfAllCandidates) {
-  const KvShape shape = make_shape(2, 1, 64, Dtype::f16);
-  constexpr TokenRange tokens{4, 1100};
-  constexpr TokenRange all{tokens.begin + 63, tokens.begin + 1063};
-  for (const std::size_t heavy : {all.begin, tokens.begin + 511, tokens.begin + 512, all.end - 1}) {
-    for (const std::size_t query : {0UL, 1UL}) {
-      SCOPED_TRACE("token " + std::to_string(heavy) + ", query head " + std::to_string(query));
-      BlockStore store(shape, 32, tokens.end);
-      store.fill_normal(8);
-      Selected selected(shape, all, 100);
-      for (std::size_t i = 0; i < 64; ++i) {
-        const bool own = i / 32 == query;
-        selected.query_[query * 64 + i] = own ? 1.0F : 0.0F;
-        selected.query_[(1 - query) * 64 + i] = own ? 0.0F : 1.0F;
-        store_f32(store.row(0, heavy), shape.dtype, i, own ? 6.0F : 0.0F);
-      }
-      const SignIndex index(store, 4, 64, 256, tokens);
-      const SignSelect op{
-          .common = selected.common({}), .signs = index.signs(), .index = index.view()};
-      run(op);
-      testing::expect_top(op, kernels::reference::sign_weights);
-      EXPECT_TRUE(selected.intact());
-    }
-  }
-}
-
 TEST(SignSelect, ChoosesTheFirstForAQueryThatIsNotFinite) {
   const KvShape shape = make_shape(1, 1, 64, Dtype::f16);
   BlockStore store(shape, 32, 820);

@@ -8,7 +8,6 @@
 #include "device/calls.cuh"
 #include "device/elements.cuh"
 #include "device/launch_kernel.cuh"
-#include "device/logit_runs.cuh"
 #include "selection.hpp"
 #include "terrace/kernels/cuda/ops.hpp"
 
@@ -20,7 +19,6 @@ namespace {
 constexpr unsigned threads = 256;
 constexpr unsigned each = 2;  // candidates of a thread
 constexpr unsigned tile = threads * each;
-static_assert(tile == run_logits_max);
 constexpr unsigned heads = 4;  // query heads of a block
 
 /// The channels that a block reads, in shared memory.
@@ -125,7 +123,7 @@ __global__ void __launch_bounds__(threads)
       op.common.scratch + (static_cast<std::size_t>(head) * (group + 1) + first_query) * stride;
   for (unsigned i = 0; i < each; ++i) {
     const std::size_t candidate = begin + i * threads + threadIdx.x;
-    if (candidate >= candidates) break;
+    if (candidate >= candidates) return;
     const std::size_t token = op.common.candidates.begin + candidate - op.index.first_token;
     const std::byte* const keys = op.index.chunks[token / op.index.chunk_tokens] + plane +
                                   token % op.index.chunk_tokens * Elements::bytes;
@@ -145,13 +143,6 @@ __global__ void __launch_bounds__(threads)
       if (q < used) logits[q * stride + candidate] = sums[q];
     }
   }
-  const std::size_t end = candidates - begin < tile ? candidates : begin + tile;
-  const LogitBlock block{
-      head,   first_query, used, static_cast<unsigned>(begin), static_cast<unsigned>(end),
-      logits, stride};
-  const LogitSums sums = sums_of_candidates(op.common);
-  leave_out_held(sums, op.common, block);
-  leave_sums(sums, block);
 }
 
 template <typename Elements, unsigned capacity>

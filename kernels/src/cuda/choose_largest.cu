@@ -1,6 +1,5 @@
-// From logits to the positions chosen: a softmax of each query head, by the sums that runs of its
-// logits have left, a weight for each candidate of a KV head, or each page of them, and the largest
-// weights, found digit by digit without sorting.
+// From logits to the positions chosen: a softmax of each query head, a weight for each candidate of
+// a KV head, or each page of them, and the largest weights, found digit by digit without sorting.
 //
 // A block chooses among few candidates alone. Many are ranked tile by tile: blocks make the keys of
 // a tile each and count its candidates by the first digit of their keys; the block of a KV head
@@ -26,6 +25,49 @@ namespace {
 /// Items that a block of its own chooses among no later than tiles do, which take a launch more.
 /// It is an estimate, by what a block reads in a round.
 constexpr unsigned one_block_items = 8 * choose_threads;
+
+/// Sets the logits of a tile's held candidates in a row to NaN.
+template <typename Items>
+__device__ void leave_out_held(const Choosing<Items>& call, unsigned head, Tile tile, float* row) {
+  const SelectCommon& common = call.common;
+  if (!Items::may_be_held || common.held.positions == nullptr) return;
+  const std::size_t begin = common.candidates.begin;
+  const TokenRange held = common.held.among({begin + tile.begin, begin + tile.end}, head);
+  for (std::size_t i = held.begin + threadIdx.x; i < held.end; i += choose_threads) {
+    row[common.held.positions[i] - begin] = NAN;
+  }
+  __syncthreads();
+}
+
+/// Finds what a tile adds to the softmax of a query head. blockIdx: tile, query head, call.
+template <typename Items, unsigned capacity>
+__global__ void __launch_bounds__(choose_threads)
+    sum_tiles(const Calls<Choosing<Items>, capacity> __grid_constant__ calls) {
+  __shared__ float shared[choose_threads / 32];
+  const Choosing<Items>& call = calls.of_block();
+  if (blockIdx.x >= call.tiles || candidates_to_score(call.common) == 0) return;
+  const auto group = static_cast<unsigned>(call.common.shape.group());
+  const unsigned head = blockIdx.y / group;
+  const unsigned q = blockIdx.y % group;
+  const Tile tile = call.tile(blockIdx.x);
+  float* const row = call.row(head, q);
+  leave_out_held(call, head, tile, row);
+  const auto logit = [&](unsigned i) { return row[tile.begin + i]; };
+  const unsigned count = tile.end - tile.begin;
+  float maximum = -INFINITY;
+  read_ahead<choose_threads>(count, logit,
+                             [&](unsigned, float own) { maximum = fmaxf(maximum, limit(own)); });
+  maximum = reduce_block(maximum, Maximum(), shared);
+  const float base = maximum == -INFINITY ? 0.0F : maximum;
+  float sum = 0;
+  read_ahead<choose_threads>(count, logit,
+                             [&](unsigned, float own) { sum += expf(limit(own) - base); });
+  sum = reduce_block(sum, Sum(), shared);
+  if (threadIdx.x != 0) return;
+  float* const sums = call.notes(head).sums + 2 * (q * call.tiles + blockIdx.x);
+  sums[0] = maximum;
+  sums[1] = sum;
+}
 
 __device__ HeadShare* shared_shares() {
   return reinterpret_cast<HeadShare*>(dynamic_shared_memory);
@@ -163,9 +205,8 @@ __global__ void __launch_bounds__(choose_threads)
 }
 
 template <typename Items, unsigned capacity>
-Status launch_tiles(const Calls<Choosing<Items>, capacity>& calls, std::size_t shared,
-                    const Launch& launch) {
-  const auto tiles = calls.largest([](const Choosing<Items>& call) { return call.tiles; });
+Status launch_tiles(const Calls<Choosing<Items>, capacity>& calls, unsigned tiles,
+                    std::size_t shared, const Launch& launch) {
   const dim3 grid = calls.grid(tiles, static_cast<unsigned>(calls.each[0].common.shape.kv_heads));
   TERRACE_TRY(launch_kernel(launch, {grid, choose_threads, shared}, "selection",
                             rank_tiles<Items, capacity>, calls, launch.scratch));
@@ -179,31 +220,27 @@ Status launch_choice(const Calls<Choosing<Items>, capacity>& calls, const Launch
   const bool scored = std::ranges::any_of(calls.all(), [](const Choosing<Items>& call) {
     return candidates_to_score(call.common) > 0;
   });
-  const std::size_t shared = shape.group() > 1 && scored ? shape.group() * sizeof(HeadShare) : 0;
+  const auto tiles = calls.largest([](const Choosing<Items>& call) { return call.tiles; });
+  std::size_t shared = 0;
+  if (shape.group() > 1 && scored && tiles > 0) {
+    shared = shape.group() * sizeof(HeadShare);
+    const dim3 grid = calls.grid(tiles, static_cast<unsigned>(shape.query_heads));
+    TERRACE_TRY(launch_kernel(launch, {grid, choose_threads}, "selection",
+                              sum_tiles<Items, capacity>, calls));
+  }
   const auto items = calls.largest([](const Choosing<Items>& call) { return call.items.count(); });
   const bool words_suffice = shape.kv_heads * calls.count <= scratch_words;
   if (scored && items > one_block_items && words_suffice) {
-    return launch_tiles(calls, shared, launch);
+    return launch_tiles(calls, tiles, shared, launch);
   }
   const dim3 grid = calls.grid(static_cast<unsigned>(shape.kv_heads));
   return launch_kernel(launch, {grid, choose_threads, shared}, "selection", choose<Items, capacity>,
                        calls);
 }
 
-Tokens candidates_of(const SelectCommon& common) {
-  return {static_cast<unsigned>(common.candidates.size())};
-}
-
 template <typename Select>
 Choosing<Tokens> choosing_of(const Select& op) {
-  return {op.common, candidates_of(op.common), sums_of_candidates(op.common)};
-}
-
-Choosing<Tokens> choosing_of(const SignSelect& op) {
-  const std::size_t begin = op.common.candidates.begin - op.index.first_token;
-  const std::size_t skipped =
-      op.common.candidates.empty() ? 0 : begin % op.signs.groups.page_tokens;
-  return {op.common, candidates_of(op.common), sums_of_page_tokens(op.common, skipped)};
+  return {op.common, Tokens{static_cast<unsigned>(op.common.candidates.size())}};
 }
 
 Choosing<Pages> choosing_of(const PageSelect& op) {
@@ -211,16 +248,15 @@ Choosing<Pages> choosing_of(const PageSelect& op) {
   return {op.common,
           Pages{static_cast<unsigned>(op.common.candidates.size()),
                 static_cast<unsigned>(pages.page_tokens), static_cast<unsigned>(pages.count),
-                static_cast<unsigned>(pages.skipped)},
-          sums_of_pages(op.common, pages.count)};
+                static_cast<unsigned>(pages.skipped)}};
 }
 
 Choosing<Listed> choosing_of(const RefineSelect& op) {
   SelectCommon common = op.common;
   common.candidates = {0, op.proposed_stride};
   common.held = {};
-  return {common, Listed{static_cast<unsigned>(op.proposed_stride), op.proposed, op.proposed_count},
-          sums_of_proposed(op)};
+  return {common,
+          Listed{static_cast<unsigned>(op.proposed_stride), op.proposed, op.proposed_count}};
 }
 
 /// Candidates are groups; how many are chosen is written where entries are counted afterwards.
@@ -233,7 +269,7 @@ Choosing<Tokens> choosing_of(const EstimateRest& op) {
                       .id_count = op.pseudo.count,
                       .id_stride = work.groups(),
                       .scratch = op.scratch + work.logits(0)};
-  return {common, Tokens{static_cast<unsigned>(work.groups())}, sums_of_groups(op)};
+  return {common, Tokens{static_cast<unsigned>(work.groups())}};
 }
 
 template <typename Select>

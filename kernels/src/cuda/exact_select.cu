@@ -5,7 +5,6 @@
 #include "device/dot_rows.cuh"
 #include "device/elements.cuh"
 #include "device/launch_kernel.cuh"
-#include "device/logit_runs.cuh"
 #include "selection.hpp"
 #include "terrace/kernels/cuda/ops.hpp"
 
@@ -15,8 +14,8 @@ namespace terrace::kernels::cuda {
 namespace {
 
 constexpr unsigned threads = 256;
-constexpr unsigned tile = run_logits_max;  // candidates of a block
-constexpr unsigned heads = 4;  // query heads of a block; 4 * 1024 floats fit any head_dim
+constexpr unsigned tile = 512;  // candidates of a block
+constexpr unsigned heads = 4;   // query heads of a block; 4 * 1024 floats fit any head_dim
 
 /// blockIdx: tile of candidates, KV head, call and which query heads of the group.
 template <typename Elements, unsigned capacity>
@@ -43,19 +42,15 @@ __global__ void __launch_bounds__(threads)
     return op.index.chunks[token / op.index.chunk_tokens] + place * dims * Elements::bytes;
   };
   const std::size_t stride = logit_stride(op.common.candidates.size());
-  float* const logits =
-      op.common.scratch + (static_cast<std::size_t>(head) * (group + 1) + first_query) * stride;
+  float* const logits = op.common.scratch +
+                        (static_cast<std::size_t>(head) * (group + 1) + first_query) * stride +
+                        begin;
   const unsigned count = left < tile ? static_cast<unsigned>(left) : tile;
   const bool whole = sync_and_find_whole<Elements>(dims, count, key);
   dot_rows<Elements, heads>(queries, dims, count, whole, key,
                             [&](unsigned q, unsigned i, float dot) {
-                              if (q < used) logits[q * stride + begin + i] = dot;
+                              if (q < used) logits[q * stride + i] = dot;
                             });
-  const auto first = static_cast<unsigned>(begin);
-  const LogitBlock block{head, first_query, used, first, first + count, logits, stride};
-  const LogitSums sums = sums_of_candidates(op.common);
-  leave_out_held(sums, op.common, block);
-  leave_sums(sums, block);
 }
 
 template <typename Elements, unsigned capacity>

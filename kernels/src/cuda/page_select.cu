@@ -5,7 +5,6 @@
 #include "device/dot_rows.cuh"
 #include "device/elements.cuh"
 #include "device/launch_kernel.cuh"
-#include "device/logit_runs.cuh"
 #include "selection.hpp"
 #include "terrace/kernels/cuda/ops.hpp"
 
@@ -15,8 +14,8 @@ namespace terrace::kernels::cuda {
 namespace {
 
 constexpr unsigned threads = 256;
-constexpr unsigned tile = run_pages;  // pages of a block
-constexpr unsigned heads = 4;         // query heads of a block; 4 * 2048 floats are 32 KiB
+constexpr unsigned tile = 128;  // pages of a block
+constexpr unsigned heads = 4;   // query heads of a block; 4 * 2048 floats are 32 KiB
 
 /// A call, and what pages it has.
 struct PageCall {
@@ -74,17 +73,15 @@ __global__ void __launch_bounds__(threads)
     return op.index.chunks[page / chunk_pages] + place * dims * Elements::bytes;
   };
   const std::size_t stride = logit_stride(pages.count);
-  float* const logits =
-      op.common.scratch + (static_cast<std::size_t>(head) * (group + 1) + first_query) * stride;
+  float* const logits = op.common.scratch +
+                        (static_cast<std::size_t>(head) * (group + 1) + first_query) * stride +
+                        begin;
   const unsigned count = left < tile ? static_cast<unsigned>(left) : tile;
   const bool whole = sync_and_find_whole<Elements>(dims, count, vector);
   dot_rows<Elements, heads>(queries, dims, count, whole, vector,
                             [&](unsigned q, unsigned i, float dot) {
-                              if (q < used) logits[q * stride + begin + i] = dot;
+                              if (q < used) logits[q * stride + i] = dot;
                             });
-  const auto first = static_cast<unsigned>(begin);
-  leave_sums<tile>(sums_of_pages(op.common, pages.count),
-                   {head, first_query, used, first, first + count, logits, stride});
 }
 
 template <typename Elements, unsigned capacity>

@@ -5,7 +5,6 @@
 
 #include "device/calls.cuh"
 #include "device/launch_kernel.cuh"
-#include "device/logit_runs.cuh"
 #include "selection.hpp"
 #include "terrace/kernels/cuda/ops.hpp"
 
@@ -15,8 +14,7 @@ namespace terrace::kernels::cuda {
 namespace {
 
 constexpr unsigned threads = 256;
-constexpr unsigned tile = 2048;  // candidates of a block
-static_assert(tile % run_logits_max == 0);
+constexpr unsigned tile = 2048;             // candidates of a block
 constexpr unsigned table_floats = 1 << 13;  // of look-up tables at once: 32 KiB
 constexpr unsigned heads_of_thread = 4;     // query heads, whose products a thread makes at once
 
@@ -129,25 +127,6 @@ struct PqHead {
       }
     }
   }
-
-  /// Leaves sums of all query heads, once their logits are complete.
-  __device__ void sum_logits() const {
-    const SelectCommon& common = op.common;
-    const auto candidates = static_cast<unsigned>(common.candidates.size());
-    const auto group = static_cast<unsigned>(common.shape.group());
-    const unsigned begin = blockIdx.x * tile;
-    const std::size_t stride = logit_stride(candidates);
-    const LogitBlock block{head,
-                           0,
-                           group,
-                           begin,
-                           candidates - begin < tile ? candidates : begin + tile,
-                           common.scratch + head * (group + std::size_t{1}) * stride,
-                           stride};
-    const LogitSums sums = sums_of_candidates(common);
-    leave_out_held(sums, common, block);
-    leave_sums(sums, block);
-  }
 };
 
 /// blockIdx: tile of candidates, KV head, call.
@@ -171,7 +150,6 @@ __global__ void __launch_bounds__(threads)
       head.scan_codes(q, queries, j, subspaces);
     }
   }
-  head.sum_logits();
 }
 
 template <unsigned capacity>

@@ -6,7 +6,6 @@
 #include "device/calls.cuh"
 #include "device/choice.cuh"
 #include "device/launch_kernel.cuh"
-#include "device/logit_runs.cuh"
 #include "device/rotated_query.cuh"
 #include "selection.hpp"
 #include "terrace/kernels/cuda/ops.hpp"
@@ -17,9 +16,7 @@ extern __shared__ uint4 dynamic_shared_memory[];
 namespace terrace::kernels::cuda {
 namespace {
 
-constexpr unsigned threads = run_proposed;  // of a block, each with one candidate
-// At least: with more of them some registers would be spilled.
-constexpr unsigned blocks_per_processor = 4;
+constexpr unsigned threads = 256;  // of a block, each with one candidate
 
 /// A query head's part of the op.
 struct RefinedQuery {
@@ -97,7 +94,7 @@ struct RefinedQuery {
 /// blockIdx: tile of proposed candidates, query head, call. After the last candidate logits are
 /// NaN, which ranks last.
 template <unsigned capacity>
-__global__ void __launch_bounds__(threads, blocks_per_processor)
+__global__ void __launch_bounds__(threads)
     write_refined_logits(const Calls<RefineSelect, capacity> __grid_constant__ calls, float scale) {
   __shared__ float unit;
   const RefineSelect& op = calls.of_block();
@@ -111,20 +108,12 @@ __global__ void __launch_bounds__(threads, blocks_per_processor)
   query.rotated.rotate<threads>(query.query());
   query.rotated.round(refine_query_max, &unit);
   const std::size_t i = begin + threadIdx.x;
-  const auto group = static_cast<unsigned>(op.common.shape.group());
-  const auto head = static_cast<unsigned>(query.head());
-  const std::size_t stride = logit_stride(op.proposed_stride);
-  float* const logits =
-      op.common.scratch + (head * (group + std::size_t{1}) + blockIdx.y % group) * stride;
-  const std::uint32_t* const proposed = op.proposed + head * op.proposed_stride;
-  if (i < op.proposed_stride) {
-    logits[i] = i < op.proposed_count[head] ? query.logit(proposed[i], unit) : NAN;
-  }
-  const std::size_t left = op.proposed_stride - begin;
-  const auto first = static_cast<unsigned>(begin);
-  const unsigned end = first + (left < threads ? static_cast<unsigned>(left) : threads);
-  leave_sums<threads>(sums_of_proposed(op),
-                      {head, blockIdx.y % group, 1, first, end, logits, stride});
+  if (i >= op.proposed_stride) return;
+  const std::size_t group = op.common.shape.group();
+  const std::size_t row = query.head() * (group + 1) + blockIdx.y % group;
+  float& logit = op.common.scratch[row * logit_stride(op.proposed_stride) + i];
+  const std::uint32_t* const proposed = op.proposed + query.head() * op.proposed_stride;
+  logit = i < op.proposed_count[query.head()] ? query.logit(proposed[i], unit) : NAN;
 }
 
 template <unsigned capacity>

@@ -15,7 +15,6 @@
 #include "device/chunk_part.cuh"
 #include "device/elements.cuh"
 #include "device/launch_kernel.cuh"
-#include "device/logit_runs.cuh"
 #include "rests.hpp"
 #include "selection.hpp"
 #include "terrace/kernels/cuda/ops.hpp"
@@ -25,8 +24,6 @@ namespace terrace::kernels::cuda {
 namespace {
 
 constexpr unsigned page_threads = 256;
-// At least: with more of them some registers would be spilled.
-constexpr unsigned pages_per_processor = 2;
 
 /// The rests of an attention, and where the parts of its index lie.
 struct RestCall {
@@ -246,20 +243,11 @@ struct RestOfPage {
       if (chooses) write_logits<Elements, whole>(group);
     }
   }
-
-  /// Leaves the sums of the page's logits.
-  __device__ void sum_logits() const {
-    const RestWork work(op);
-    const auto first = static_cast<unsigned>(first_group());
-    leave_sums<run_groups_max>(sums_of_groups(op),
-                               {head, 0, static_cast<unsigned>(op.shape.group()), first,
-                                first + groups(), op.scratch + work.logits(head), work.stride()});
-  }
 };
 
 /// blockIdx: page, KV head, call.
 template <typename Elements, unsigned capacity>
-__global__ void __launch_bounds__(page_threads, pages_per_processor)
+__global__ void __launch_bounds__(page_threads)
     average_pages(const Calls<RestCall, capacity> __grid_constant__ calls) {
   const RestCall& call = calls.of_block();
   if (blockIdx.x >= call.op.pages.size()) return;
@@ -270,7 +258,6 @@ __global__ void __launch_bounds__(page_threads, pages_per_processor)
   } else {
     page.estimate<Elements, false>(run);
   }
-  if (RestWork(call.op).chooses()) page.sum_logits();
 }
 
 /// blockIdx: KV head; z: call.

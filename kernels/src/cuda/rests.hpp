@@ -14,10 +14,7 @@ namespace terrace::kernels::cuda {
 class RestWork {
  public:
   constexpr explicit RestWork(const EstimateRest& op) noexcept
-      : shape_(op.shape),
-        pages_(op.pages.size()),
-        groups_(pages_ * op.groups.groups),
-        most_(op.most) {}
+      : shape_(op.shape), groups_(op.pages.size() * op.groups.groups), most_(op.most) {}
 
   /// Groups that may have an entry.
   [[nodiscard]] constexpr std::size_t groups() const noexcept { return groups_; }
@@ -41,17 +38,9 @@ class RestWork {
   [[nodiscard]] constexpr std::size_t chosen(std::size_t head) const noexcept {
     return left(shape_.kv_heads) + head * groups_;
   }
-  /// [query heads of the KV head, pages, 2]: sums of the logits of a page.
-  [[nodiscard]] constexpr std::size_t sums(std::size_t head) const noexcept {
-    return chosen(shape_.kv_heads) + head * sum_floats();
-  }
-  [[nodiscard]] constexpr std::size_t sum_floats() const noexcept {
-    return 2 * shape_.group() * pages_;
-  }
 
  private:
   KvShape shape_;
-  std::size_t pages_;
   std::size_t groups_;
   std::size_t most_;
 };

@@ -38,11 +38,10 @@ constexpr std::size_t candidates_to_score(const SelectCommon& common) noexcept {
   return common.count.mean == 0 ? 0 : common.candidates.size();
 }
 
-/// Reduces logits, whose sums are there (device/logit_runs.cuh), to weights and chooses the
-/// largest. A launch for as many calls as one takes, two where one of them has many candidates.
-/// Logits of page_select are of pages, and a page counts as many candidates as it has; logits of
-/// refine_select are of proposed rows; logits of EstimateRest are of groups, which are the
-/// candidates.
+/// Reduces logits to weights and chooses the largest. At most two launches for as many calls as one
+/// takes, three where one of them has many candidates. Logits of page_select are of pages, and a
+/// page counts as many candidates as it has; logits of refine_select are of proposed rows; logits
+/// of EstimateRest are of groups, which are the candidates.
 [[nodiscard]] Status choose_largest(std::span<const PqSelect> batch, const Launch& launch);
 [[nodiscard]] Status choose_largest(std::span<const ExactSelect> batch, const Launch& launch);
 [[nodiscard]] Status choose_largest(std::span<const ChannelSelect> batch, const Launch& launch);

@@ -16,7 +16,6 @@
 #include "device/chunk_part.cuh"
 #include "device/elements.cuh"
 #include "device/launch_kernel.cuh"
-#include "device/logit_runs.cuh"
 #include "device/rotated_query.cuh"
 #include "selection.hpp"
 #include "terrace/kernels/cuda/ops.hpp"
@@ -28,8 +27,7 @@ namespace terrace::kernels::cuda {
 namespace {
 
 constexpr unsigned threads = 256;
-constexpr unsigned pages_of_block = 8;  // of 64 tokens or a multiple: whole runs of logits
-static_assert(pages_of_block * 64 % run_logits_max == 0);
+constexpr unsigned pages_of_block = 8;
 
 /// The pages that have candidates: numbers, from the index's first on.
 TokenRange pages_of(const SignSelect& op) {
@@ -47,12 +45,6 @@ struct SignCall {
   ChunkPart factors;
   ChunkPart signs;
   unsigned query_heads;  ///< of a KV head
-
-  /// Tokens of the first page that are no candidates.
-  [[nodiscard]] __device__ unsigned skipped() const {
-    return static_cast<unsigned>(op.common.candidates.begin - op.index.first_token -
-                                 pages.begin * op.signs.groups.page_tokens);
-  }
 
   static SignCall of(const SignSelect& op) {
     const KvShape& shape = op.common.shape;
@@ -258,13 +250,6 @@ __global__ void __launch_bounds__(threads)
                          logits[h * stride + position - candidates.begin] = logit;
                        });
   }
-  const unsigned skipped = call.skipped();
-  const unsigned from = first_page * 2 * half;
-  const unsigned behind = from + count * 2 * half - skipped;
-  const auto all = static_cast<unsigned>(candidates.size());
-  leave_sums(sums_of_page_tokens(common, skipped),
-             {blockIdx.y, queries.first, queries.rotated.count, from < skipped ? 0 : from - skipped,
-              behind < all ? behind : all, logits, stride});
 }
 
 template <typename Elements, unsigned heads, unsigned capacity>

@@ -9,7 +9,6 @@
 
 #include "device/choice.cuh"
 #include "device/choice_items.cuh"
-#include "device/logit_runs.cuh"
 #include "selection.hpp"
 #include "terrace/core/ops.hpp"
 
@@ -23,6 +22,7 @@ struct Tile {
 
 /// Numbers that the tiles of a KV head leave for the kernels that follow.
 struct TileNotes {
+  float* sums;               ///< [group, tiles, 2]: the largest logit, and a sum of exponentials
   std::uint32_t* threshold;  ///< [2]: its key and ties
   std::uint32_t* before;  ///< [tiles, 2]: candidates above the threshold before the tile, and at it
   std::uint32_t* at_least;  ///< [tiles, digits]: the tile's candidates with at least this digit
@@ -33,15 +33,13 @@ template <typename Items>
 struct Choosing {
   SelectCommon common;
   Items items;
-  LogitSums sums;
   unsigned tile_size = 0;
   unsigned tiles = 0;
 
   Choosing() = default;
-  Choosing(const SelectCommon& selection, const Items& of, const LogitSums& of_runs)
+  Choosing(const SelectCommon& selection, const Items& of)
       : common(selection),
         items(of),
-        sums(of_runs),
         tile_size(static_cast<unsigned>(SelectionTiles::of(of.count()).size)),
         tiles(static_cast<unsigned>(SelectionTiles::of(of.count()).count)) {}
 
@@ -57,11 +55,10 @@ struct Choosing {
   }
   [[nodiscard]] __device__ TileNotes notes(unsigned head) const {
     const KvShape& shape = common.shape;
-    float* const own = row(static_cast<unsigned>(shape.kv_heads), 0) +
-                       head * SelectionTiles::floats(shape, items.count()) +
-                       SelectionTiles::sum_floats(shape, items.count());
-    auto* const threshold = reinterpret_cast<std::uint32_t*>(own);
-    return {threshold, threshold + 2, threshold + 2 + 2 * tiles};
+    float* const sums = row(static_cast<unsigned>(shape.kv_heads), 0) +
+                        head * SelectionTiles::floats(shape, items.count());
+    auto* const threshold = reinterpret_cast<std::uint32_t*>(sums + 2 * shape.group() * tiles);
+    return {sums, threshold, threshold + 2, threshold + 2 + 2 * tiles};
   }
 };
 
@@ -119,19 +116,17 @@ struct HeadChoice {
 
   /// Sets the shares of the group's query heads. Every thread of the block calls it.
   __device__ void find_shares(HeadShare* shares) const {
-    const unsigned runs = call.sums.runs.count;
+    const unsigned tiles = call.tiles;
+    const float* const sums = call.notes(head).sums;
     const unsigned lane = threadIdx.x % 32;
+    static_assert(SelectionTiles::most <= 32);
     for (unsigned q = threadIdx.x / 32; group() > 1 && q < group(); q += choose_threads / 32) {
-      const float* const own = call.sums.at(head, q, 0);
-      float maximum = -INFINITY;
-#pragma unroll 4
-      for (unsigned i = lane; i < runs; i += 32) maximum = fmaxf(maximum, own[2 * i]);
-      maximum = warp_max(maximum);
+      const bool there = lane < tiles;
+      const float* const own = sums + 2 * (q * tiles + lane);
+      const float of_tile = there ? own[0] : -INFINITY;
+      const float maximum = warp_max(of_tile);
       const float base = maximum == -INFINITY ? 0.0F : maximum;
-      float sum = 0;
-#pragma unroll 4
-      for (unsigned i = lane; i < runs; i += 32) sum += own[2 * i + 1] * expf(own[2 * i] - base);
-      sum = warp_sum(sum);
+      const float sum = warp_sum(there ? own[1] * expf(of_tile - base) : 0.0F);
       if (lane == 0) shares[q] = {base, sum > 0 ? 1.0F / sum : 0.0F};
     }
     __syncthreads();

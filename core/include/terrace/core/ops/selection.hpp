@@ -105,9 +105,6 @@ struct SelectionTiles {
   static constexpr std::size_t most = 16;
   static constexpr std::size_t size_min = 2048;
   static constexpr std::size_t counts = 2048;  ///< of a tile: candidates by the digit they rank by
-  /// Blocks sum the logits that they make, in runs of candidates. All runs but the first and the
-  /// last have at least so many.
-  static constexpr std::size_t run_min = 128;
 
   std::size_t size = size_min;
   std::size_t count = 0;
@@ -118,21 +115,14 @@ struct SelectionTiles {
     return {size, divide_up(candidates, size)};
   }
 
-  /// Returns the floats of scratch that runs of a KV head take, for at most `candidates`: two sums
-  /// of each query head.
-  [[nodiscard]] static constexpr std::size_t sum_floats(const KvShape& shape,
-                                                        std::size_t candidates) noexcept {
-    return 2 * shape.group() * (divide_up(candidates, run_min) + 1);
-  }
-
-  /// Returns the floats of scratch that the runs and tiles of a KV head take, for at most
-  /// `candidates`: sums, the place of the tiles' chosen candidates, and counts where there are
-  /// several tiles; and what these have in common.
+  /// Returns the floats of scratch that the tiles of a KV head take, for at most `candidates`: two
+  /// sums of each query head, the place of their chosen candidates, and counts where there are
+  /// several; and what they have in common.
   [[nodiscard]] static constexpr std::size_t floats(const KvShape& shape,
                                                     std::size_t candidates) noexcept {
     const std::size_t of_least_size = divide_up(candidates, size_min);
     const std::size_t tiles = of_least_size < most ? of_least_size : most;
-    return align_up(sum_floats(shape, candidates) + 2 + tiles * (2 + (tiles > 1 ? counts : 0)), 64);
+    return align_up(2 + tiles * (2 * shape.group() + 2 + (tiles > 1 ? counts : 0)), 64);
   }
 };
 
