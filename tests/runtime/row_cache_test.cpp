@@ -136,7 +136,7 @@ TEST_P(EachCacheOfRows, GivesTheSameBitsBehindALongPromptThatSelects) {
     Drive drive(*runtime, traffic);
     EXPECT_TRUE(drive.prefill(prompt).has_value());
     EXPECT_TRUE(drive.steps(3).has_value());
-    const std::size_t later = testing::scenario_slowness > 1 ? prompt : 4 * prompt;
+    const std::size_t later = testing::scenario_slowness > 1 ? 2 * prompt : 4 * prompt;
     EXPECT_TRUE(drive.prefill(later, 100).has_value());
     EXPECT_TRUE(drive.steps(3).has_value());
     return drive.outputs();
