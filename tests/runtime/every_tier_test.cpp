@@ -47,20 +47,14 @@ class Published {
     return 100 * ++seeds_;
   }
 
-  /// Notes that a life, cut to its first `length` tokens, may be what a store has an index of.
+  /// Notes that the first `length` tokens of a life are about to be published. An index of all of
+  /// them may be stored, or of the whole chunks for which there was room.
   void note(const Life& life, std::size_t length) {
     if (length == 0) return;
     const std::lock_guard lock(mutex_);
     prefixes_.push_back({life.traffic, length});
-    std::vector<Past>& pasts = pasts_[life.traffic.tokens(length)];
-    const std::size_t count = std::max<std::size_t>(1, life.pasts.size());
-    for (std::size_t i = 0; i < count; ++i) {
-      Past past = life.pasts.empty() ? Past{} : life.pasts[i];
-      past.push_back({life.traffic, life.queries, life.events});
-      past.back().events.push_back({Event::Kind::cut, length});
-      pasts.insert(pasts.begin(), std::move(past));
-    }
-    if (pasts.size() > remembered) pasts.resize(remembered);
+    for (std::size_t end = chunk_tokens_; end < length; end += chunk_tokens_) add_pasts(life, end);
+    add_pasts(life, length);
   }
 
   [[nodiscard]] std::optional<Prefix> any(Rng& rng) {
@@ -90,7 +84,16 @@ class Published {
   }
 
  private:
-  static constexpr std::size_t remembered = 6;
+  /// Notes what a life, cut to its first `length` tokens, has been through.
+  void add_pasts(const Life& life, std::size_t length) {
+    std::vector<Past>& pasts = pasts_[life.traffic.tokens(length)];
+    const std::vector<Past> before = life.pasts.empty() ? std::vector<Past>(1) : life.pasts;
+    for (Past past : before) {
+      past.push_back({life.traffic, life.queries, life.events});
+      past.back().events.push_back({Event::Kind::cut, length});
+      pasts.push_back(std::move(past));
+    }
+  }
 
   static Event prompt_of(std::size_t tokens) { return {Event::Kind::prompt, tokens}; }
 
@@ -120,7 +123,7 @@ class EveryTier final : public Pressure {
   /// Publishes all that sequences have, as if they were to go on in another process.
   void save_all() {
     for (std::size_t i = 0; i < sequences && !::testing::Test::HasFailure(); ++i) {
-      if (is_published_whole(i)) publish(i, sequence(i).length(), /*with_tail=*/true);
+      if (may_publish(i)) publish(i, sequence(i).length(), /*with_tail=*/true);
     }
   }
 
@@ -152,13 +155,13 @@ class EveryTier final : public Pressure {
     if (rng().below(8) != 0) announce(i, 1 + rng().below(150));
   }
 
-  bool is_published_whole(std::size_t i) {
+  bool may_publish(std::size_t i) {
     return sequence(i).phase() == SequencePhase::idle && life(i).prompt_left == 0 &&
-           !runtime().options().prefixes.model.empty() && sequence(i).length() > 0;
+           sequence(i).length() > 0;
   }
 
   bool change_more(std::size_t i) override {
-    if (rng().below(3) != 0 || !is_published_whole(i)) return false;
+    if (rng().below(3) != 0 || !may_publish(i)) return false;
     publish(i, 1 + rng().below(sequence(i).length()), rng().below(4) == 0);
     return true;
   }
@@ -167,14 +170,12 @@ class EveryTier final : public Pressure {
     const std::size_t chunk = runtime().options().prefixes.chunk_tokens;
     const std::size_t kept = with_tail ? length : length / chunk * chunk;
     const std::vector<TokenId> tokens = life(i).traffic.tokens(length);
-    // Whatever becomes of it, an index may be stored, of the prefix that it began with, too.
+    // First, as another thread may find it at once.
     published_.note(life(i), kept);
-    if (life(i).begun_with < kept) published_.note(life(i), life(i).begun_with);
     const auto report = sequence(i).publish({.tokens = tokens, .with_tail = with_tail});
     if (!went_well("publish", testing::status_of(report))) return;
     ++seen_.published;
     ASSERT_LE(report->tokens, kept);
-    if (report->tokens > 0 && report->tokens < kept) published_.note(life(i), report->tokens);
   }
 
   std::uint64_t new_seed() override { return published_.new_seed(); }
@@ -183,14 +184,14 @@ class EveryTier final : public Pressure {
   Seen& seen_;
 };
 
-/// A machine that has no file of its own yet, or that of a runtime before.
-class Machines {
+/// Files of runtimes: there is none yet, or one that a runtime before has left.
+class Files {
  public:
   /// On a disk, or in memory, where the same takes a tenth of the time.
-  explicit Machines(bool on_disk)
+  explicit Files(bool on_disk)
       : folder_(on_disk ? std::filesystem::temp_directory_path() : "/dev/shm") {}
 
-  std::string file(Rng& rng) {
+  [[nodiscard]] std::string any(Rng& rng) const {
     const std::string path = folder_ / (rng.below(2) == 0 ? "one" : "another");
     if (rng.below(4) == 0) std::filesystem::remove(path);
     return path;
@@ -251,14 +252,14 @@ void expect_lives_alone(std::size_t threads, std::size_t usual_rounds) {
     const Scenario scenario = testing::scenario_under_pressure(rng, round);
     if (scenario.runtime.policy == "full") continue;  // nothing leaves the device
     SCOPED_TRACE(replay(seed, round) + ", policy " + scenario.runtime.policy);
-    Machines machines(/*on_disk=*/round % 8 == 0);
+    const Files files(/*on_disk=*/round % 8 == 0);
     Published published(chunk_tokens_of(scenario));
     if (server) server->client().ask({"FLUSHALL"});
     for (std::size_t i = 0; i < runtimes; ++i) {
       const bool has_server = server && rng.below(3) > 0;
       const std::string url = has_server ? "redis://" + server->address().text() : "";
       const Scenario limited = testing::with_limit(scenario, threads, rng);
-      live_in(with_tiers(limited, machines.file(rng), url, rng), scenario, threads, published, rng,
+      live_in(with_tiers(limited, files.any(rng), url, rng), scenario, threads, published, rng,
               seen);
       if (::testing::Test::HasFailure()) return;
     }

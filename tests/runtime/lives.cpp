@@ -11,10 +11,12 @@
 namespace terrace::testing {
 namespace {
 
-/// Has the batch's only sequence live through events.
-void live(Batch& batch, std::span<const Event> events) {
+/// Has the batch's only sequence live through a part of a life.
+void live(Batch& batch, const Stretch& stretch) {
+  batch.round_queries(stretch.queries, /*in_f32=*/true);
+  batch.go_on_with(0, stretch.traffic);
   Sequence& sequence = batch.sequence(0);
-  for (const auto& [kind, tokens, brought] : events) {
+  for (const auto& [kind, tokens, brought] : stretch.events) {
     switch (kind) {
       case Event::Kind::prompt:
         EXPECT_TRUE(sequence.begin_prompt(tokens).has_value());
@@ -62,16 +64,10 @@ std::vector<StepOutput> alone(const Scenario& scenario, const Life& life, std::s
   Batch batch(*runtime, 1);
   if (!life.has_hints) batch.leave_hints_out();
   if (!life.pasts.empty()) {
-    for (const Stretch& stretch : life.pasts[past]) {
-      batch.round_queries(stretch.queries, /*in_f32=*/true);
-      batch.go_on_with(0, stretch.traffic);
-      live(batch, stretch.events);
-    }
+    for (const Stretch& stretch : life.pasts[past]) live(batch, stretch);
   }
   const auto before = static_cast<std::ptrdiff_t>(batch.outputs(0).size());
-  batch.round_queries(life.queries, /*in_f32=*/true);
-  batch.go_on_with(0, life.traffic);
-  live(batch, life.events);
+  live(batch, {life.traffic, life.queries, life.events});
   const std::vector<StepOutput>& outputs = batch.outputs(0);
   return {outputs.begin() + before, outputs.end()};
 }

@@ -73,7 +73,6 @@ void Pressure::close_all() {
   for (std::size_t i = 0; i < sequences && !::testing::Test::HasFailure(); ++i) close(i);
 }
 
-/// Whether it went well. Nothing but memory may be missing.
 bool Pressure::went_well(const char* what, const Status& done) {
   if (done) return true;
   EXPECT_TRUE(lacks_memory(done)) << what << ": " << done.error().message();
@@ -234,8 +233,13 @@ void Pressure::close(std::size_t i) {
                   : batch_.drive(i).expect_all_rows_right();
   }
   const Life& life = lives_[i];
-  const std::vector<StepOutput> expected = alone_as(life, batch_.outputs(i));
-  expect_outputs(life, batch_.outputs(i), expected);
+  const std::vector<StepOutput>& outputs = batch_.outputs(i);
+  const std::vector<StepOutput> expected = alone_as(life, outputs);
+  ASSERT_EQ(expected.size(), life.outputs_before + outputs.size() + life.prompt_left);
+  if (const std::size_t token = first_difference(life, outputs, expected); token < outputs.size()) {
+    ASSERT_EQ(outputs[token], expected[life.outputs_before + token])
+        << "token " << token << " of its own; life: " << life;
+  }
   if (queries_ == Dtype::f32) expect_exact_prompts(life, expected);
 }
 
@@ -243,31 +247,25 @@ void Pressure::close(std::size_t i) {
 std::vector<StepOutput> Pressure::alone_as(const Life& life,
                                            std::span<const StepOutput> outputs) const {
   std::vector<StepOutput> expected = alone(roomy_, life);
-  for (std::size_t past = 1; past < life.pasts.size() && !fits(life, outputs, expected); ++past) {
+  for (std::size_t past = 1;
+       past < life.pasts.size() && first_difference(life, outputs, expected) < outputs.size();
+       ++past) {
     expected = alone(roomy_, life, past);
   }
   return expected;
 }
 
-bool Pressure::fits(const Life& life, std::span<const StepOutput> outputs,
-                    std::span<const StepOutput> expected) const {
+/// Returns the first output that is certain and not as expected; their number if there is none.
+std::size_t Pressure::first_difference(const Life& life, std::span<const StepOutput> outputs,
+                                       std::span<const StepOutput> expected) const {
   const std::vector<bool> certain = certain_tokens(life);
-  for (std::size_t token = 0; token < outputs.size(); ++token) {
+  const auto differs = [&](std::size_t token) {
     const std::size_t at = life.outputs_before + token;
-    if (certain[at] && outputs[token] != expected[at]) return false;
-  }
-  return true;
-}
-
-void Pressure::expect_outputs(const Life& life, std::span<const StepOutput> outputs,
-                              std::span<const StepOutput> expected) const {
-  ASSERT_EQ(expected.size(), life.outputs_before + outputs.size() + life.prompt_left);
-  const std::vector<bool> certain = certain_tokens(life);
-  for (std::size_t token = 0; token < outputs.size(); ++token) {
-    if (!certain[life.outputs_before + token]) continue;
-    ASSERT_EQ(outputs[token], expected[life.outputs_before + token])
-        << "token " << token << " of its own; life: " << life;
-  }
+    return at >= expected.size() || (certain[at] && outputs[token] != expected[at]);
+  };
+  std::size_t token = 0;
+  while (token < outputs.size() && !differs(token)) ++token;
+  return token;
 }
 
 /// Returns which outputs of a life time has no part in.

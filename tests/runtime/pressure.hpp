@@ -89,10 +89,8 @@ class Pressure {
 
   [[nodiscard]] std::vector<StepOutput> alone_as(const Life& life,
                                                  std::span<const StepOutput> outputs) const;
-  [[nodiscard]] bool fits(const Life& life, std::span<const StepOutput> outputs,
-                          std::span<const StepOutput> expected) const;
-  void expect_outputs(const Life& life, std::span<const StepOutput> outputs,
-                      std::span<const StepOutput> expected) const;
+  [[nodiscard]] std::size_t first_difference(const Life& life, std::span<const StepOutput> outputs,
+                                             std::span<const StepOutput> expected) const;
   [[nodiscard]] std::vector<bool> certain_tokens(const Life& life) const;
   void expect_exact_prompts(const Life& life, std::span<const StepOutput> outputs) const;
   void expect_exact(const Traffic& traffic, std::size_t position, const StepOutput& output) const;
