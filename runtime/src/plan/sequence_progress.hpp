@@ -112,7 +112,7 @@ class SequenceProgress {
   /// Work that has no end may still use the sequence's memory.
   void lose() noexcept { now_.phase = SequencePhase::lost; }
 
-  /// A sequence that is new begins with the tokens of a stored prefix, paused. Those behind the
+  /// A sequence that is new begins with the tokens of a stored prefix, paused. Those after the
   /// first `indexed` are a prompt that is to be indexed.
   void begin_with_prefix(std::size_t tokens, std::size_t indexed);
   /// A sequence that is new goes on as another, paused.
